@@ -1,0 +1,69 @@
+/*
+ * Pieces as arrays: the counting that every kernel does on the shards of its operands.
+ *
+ * Only extents are read, so all of it also holds for pieces that are empty and have no data.
+ */
+#ifndef YOKE_KERNEL_PIECE_H
+#define YOKE_KERNEL_PIECE_H
+
+#include "kernel/kernel.h"
+
+/* The product of the extents of dims [first, last). */
+static inline int64_t yoke_piece_product(const yoke_tensor *piece, int first, int last)
+{
+    int64_t product = 1;
+    for (int dim = first; dim < last; dim++) {
+        product *= piece->shard.extent[dim];
+    }
+    return product;
+}
+
+static inline int64_t yoke_piece_elements(const yoke_tensor *piece)
+{
+    return yoke_piece_product(piece, 0, piece->shard.n_dims);
+}
+
+/* A piece as a matrix: the last dim are its columns, all others its rows. */
+static inline int64_t yoke_piece_columns(const yoke_tensor *piece)
+{
+    return piece->shard.n_dims > 0 ? piece->shard.extent[piece->shard.n_dims - 1] : 1;
+}
+
+static inline int64_t yoke_piece_rows(const yoke_tensor *piece)
+{
+    return yoke_piece_product(piece, 0, piece->shard.n_dims - 1);
+}
+
+/* Where head `h` of token `t` of sample `b` begins in a piece [b, t, h, x], or [b, t, h]. */
+static inline int64_t yoke_piece_head(const yoke_tensor *piece, int64_t b, int64_t t, int64_t h)
+{
+    const int64_t *extent = piece->shard.extent;
+    int64_t width = piece->shard.n_dims > 3 ? extent[3] : 1;
+    return ((b * extent[1] + t) * extent[2] + h) * width;
+}
+
+/* Matrix product of local pieces: [m | k] times [k | n]. */
+typedef struct yoke_product {
+    int64_t m, n, k;
+} yoke_product;
+
+static inline yoke_product yoke_piece_contract(const yoke_kernel_call *call)
+{
+    const yoke_contraction *c = &call->attributes->contraction;
+    const yoke_tensor *a = &call->in[0];
+    const yoke_tensor *b = &call->in[1];
+    int64_t a_first = yoke_piece_product(a, 0, c->a_split);
+    int64_t a_last = yoke_piece_product(a, c->a_split, a->shard.n_dims);
+    int64_t b_first = yoke_piece_product(b, 0, c->b_split);
+    int64_t b_last = yoke_piece_product(b, c->b_split, b->shard.n_dims);
+    yoke_product product = {
+        .m = c->a_transposed ? a_last : a_first,
+        .k = c->a_transposed ? a_first : a_last,
+        .n = c->b_transposed ? b_first : b_last,
+    };
+    YOKE_ASSERT(product.k == (c->b_transposed ? b_last : b_first));
+    YOKE_ASSERT(product.m * product.n == yoke_piece_elements(&call->out[0]));
+    return product;
+}
+
+#endif

@@ -1,0 +1,189 @@
+/*
+ * Causal attention with grouped queries, one row of scores at a time: memory grows with the number of tokens.
+ *
+ *   score[s] = scale q.k[s] for keys s at or before the query, p = exp(score - lse), lse = log sum exp(score),
+ *   y = sum of p[s] keep[s] v[s], keep = 0 or 1 / (1 - rate) by dropout, 1 without.
+ * Gradient as in FlashAttention-2 (Dao, 2023), which keeps only lse:
+ *   dp[s] = keep[s] dy.v[s], delta = dy.y, ds[s] = p[s] (dp[s] - delta),
+ *   dq = scale sum of ds[s] k[s], dk[s] = scale sum of ds[s] q, dv[s] = sum of p[s] keep[s] dy over the queries.
+ * Query head h uses key/value head h / (n_heads / n_kv_heads), in global numbers (Ainslie et al., "GQA", 2023).
+ *
+ * Positions are global: a piece of q may begin at any token and any head. A query that sees no key has y = 0 and
+ * lse = -inf. Key/value heads that no local query head uses get a gradient of zero: other ranks hold theirs.
+ */
+#include "kernel/ref/ref.h"
+
+#include <math.h>
+#include "kernel/piece.h"
+#include "yoke/random.h"
+
+typedef struct query {
+    int64_t b, t, h; /* local */
+    int64_t kv;      /* local key/value head */
+    int64_t n_keys;  /* local keys that it sees */
+    uint64_t first;  /* dropout index of global key 0 */
+} query;
+
+static query query_get(const yoke_kernel_call *call, int64_t b, int64_t t, int64_t h)
+{
+    const yoke_attributes *attributes = call->attributes;
+    const yoke_shard *q = &call->in[0].shard;
+    const yoke_shard *k = &call->in[1].shard;
+    int64_t token = q->offset[1] + t;
+    int64_t head = q->offset[2] + h;
+    int64_t n_keys = token + 1 - k->offset[1];
+    n_keys = n_keys < 0 ? 0 : n_keys;
+    return (query){
+        .b = b,
+        .t = t,
+        .h = h,
+        .kv = head / (attributes->n_heads / attributes->n_kv_heads) - k->offset[2],
+        .n_keys = n_keys < k->extent[1] ? n_keys : k->extent[1],
+        .first =
+            (uint64_t)((((q->offset[0] + b) * attributes->n_heads + head) * attributes->n_tokens +
+                        token) *
+                       attributes->n_tokens),
+    };
+}
+
+static const float *row_get(const yoke_tensor *piece, const query *row)
+{
+    return (const float *)piece->data + yoke_piece_head(piece, row->b, row->t, row->h);
+}
+
+static const float *key_get(const yoke_tensor *piece, const query *row, int64_t s)
+{
+    return (const float *)piece->data + yoke_piece_head(piece, row->b, s, row->kv);
+}
+
+static double dot(const float *a, const float *b, int64_t width)
+{
+    double sum = 0.0;
+    for (int64_t x = 0; x < width; x++) {
+        sum += (double)a[x] * (double)b[x];
+    }
+    return sum;
+}
+
+/* 0 where the probability of the local key s is dropped, else what it is multiplied by. */
+static double keep_get(const yoke_kernel_call *call, const query *row, int64_t s)
+{
+    const yoke_attributes *attributes = call->attributes;
+    if (!(attributes->rate > 0.0f)) {
+        return 1.0;
+    }
+    yoke_random_key key =
+        yoke_random_stream_hashed(call->seed, attributes->site, call->step, call->microbatch);
+    uint64_t index = row->first + (uint64_t)(call->in[1].shard.offset[1] + s);
+    bool keep = yoke_random_uniform(key, index) >= attributes->rate;
+    return keep ? 1.0 / (1.0 - (double)attributes->rate) : 0.0;
+}
+
+static void attend(const yoke_kernel_call *call, const query *row)
+{
+    const float *q = row_get(&call->in[0], row);
+    float *y = (float *)call->out[0].data + yoke_piece_head(&call->out[0], row->b, row->t, row->h);
+    float *lse =
+        (float *)call->out[1].data + yoke_piece_head(&call->out[1], row->b, row->t, row->h);
+    int64_t width = call->in[0].shard.extent[3];
+    double *score = call->scratch;
+    double max = (double)-INFINITY;
+    for (int64_t s = 0; s < row->n_keys; s++) {
+        score[s] = (double)call->attributes->scale * dot(q, key_get(&call->in[1], row, s), width);
+        max = score[s] > max ? score[s] : max;
+    }
+    double sum = 0.0;
+    for (int64_t s = 0; s < row->n_keys; s++) {
+        score[s] = exp(score[s] - max);
+        sum += score[s];
+        score[s] *= keep_get(call, row, s);
+    }
+    for (int64_t x = 0; x < width; x++) {
+        double weighted = 0.0;
+        for (int64_t s = 0; s < row->n_keys; s++) {
+            weighted += score[s] * (double)key_get(&call->in[2], row, s)[x];
+        }
+        y[x] = row->n_keys > 0 ? (float)(weighted / sum) : 0.0f;
+    }
+    *lse = (float)(max + log(sum));
+}
+
+void yoke_ref_attention(const yoke_kernel_call *call)
+{
+    const int64_t *extent = call->in[0].shard.extent;
+    for (int64_t b = 0; b < extent[0]; b++) {
+        for (int64_t t = 0; t < extent[1]; t++) {
+            for (int64_t h = 0; h < extent[2]; h++) {
+                query row = query_get(call, b, t, h);
+                attend(call, &row);
+            }
+        }
+    }
+}
+
+/* Gradient of one query: dq, and what it adds to the sums dk and dv [key, x] of its key/value head. */
+static void attend_grad(const yoke_kernel_call *call, const query *row, double *dk, double *dv)
+{
+    const float *q = row_get(&call->in[0], row);
+    const float *dy = row_get(&call->in[5], row);
+    float *dq = (float *)call->out[0].data + yoke_piece_head(&call->out[0], row->b, row->t, row->h);
+    int64_t width = call->in[0].shard.extent[3];
+    double scale = (double)call->attributes->scale;
+    double lse = (double)*row_get(&call->in[4], row);
+    double delta = dot(dy, row_get(&call->in[3], row), width);
+    double *sum = dv + call->in[1].shard.extent[1] * width;
+    for (int64_t x = 0; x < width; x++) {
+        sum[x] = 0.0;
+    }
+    for (int64_t s = 0; s < row->n_keys; s++) {
+        const float *k = key_get(&call->in[1], row, s);
+        double keep = keep_get(call, row, s);
+        double p = exp(scale * dot(q, k, width) - lse);
+        double ds = p * (keep * dot(dy, key_get(&call->in[2], row, s), width) - delta);
+        for (int64_t x = 0; x < width; x++) {
+            sum[x] += scale * ds * (double)k[x];
+            dk[s * width + x] += scale * ds * (double)q[x];
+            dv[s * width + x] += p * keep * (double)dy[x];
+        }
+    }
+    for (int64_t x = 0; x < width; x++) {
+        dq[x] = (float)sum[x];
+    }
+}
+
+static void write_key_grads(const yoke_tensor *piece, int64_t b, int64_t kv, const double *sum)
+{
+    int64_t width = piece->shard.extent[3];
+    for (int64_t s = 0; s < piece->shard.extent[1]; s++) {
+        float *row = (float *)piece->data + yoke_piece_head(piece, b, s, kv);
+        for (int64_t x = 0; x < width; x++) {
+            row[x] = (float)sum[s * width + x];
+        }
+    }
+}
+
+void yoke_ref_attention_grad(const yoke_kernel_call *call)
+{
+    const int64_t *extent = call->in[0].shard.extent;
+    const int64_t *kv_extent = call->in[1].shard.extent;
+    int64_t n_sums = kv_extent[1] * kv_extent[3];
+    double *dk = call->scratch;
+    double *dv = dk + n_sums;
+    for (int64_t pair = 0; pair < extent[0] * kv_extent[2]; pair++) {
+        int64_t b = pair / kv_extent[2];
+        int64_t kv = pair % kv_extent[2];
+        for (int64_t i = 0; i < 2 * n_sums; i++) {
+            dk[i] = 0.0;
+        }
+        for (int64_t h = 0; h < extent[2]; h++) {
+            for (int64_t t = 0; t < extent[1]; t++) {
+                query row = query_get(call, b, t, h);
+                if (row.kv == kv) {
+                    attend_grad(call, &row, dk, dv);
+                }
+            }
+        }
+        write_key_grads(&call->out[1], b, kv, dk);
+        write_key_grads(&call->out[2], b, kv, dv);
+    }
+}

@@ -1,0 +1,45 @@
+/*
+ * Dropout (Srivastava et al., 2014): y = a / (1 - rate) where a random number is at least the rate, else 0. The number is
+ * a function of the seed, the site, the step, the micro-batch and the element's index in the *global* tensor, so a mask
+ * does not depend on how the tensor lies, and the gradient is the same operator on dy.
+ */
+#include "kernel/ref/ref.h"
+
+#include "kernel/piece.h"
+#include "yoke/random.h"
+
+/* Global row-major index of the first element of local row `row`. */
+static uint64_t global_row(const yoke_shape *global, const yoke_shard *shard, int64_t row)
+{
+    int64_t index = 0;
+    int64_t stride = 1;
+    for (int dim = shard->n_dims - 1; dim >= 0; dim--) {
+        int64_t local = 0;
+        if (dim < shard->n_dims - 1) {
+            local = row % shard->extent[dim];
+            row /= shard->extent[dim];
+        }
+        index += (shard->offset[dim] + local) * stride;
+        stride *= global->extent[dim];
+    }
+    return (uint64_t)index;
+}
+
+void yoke_ref_dropout(const yoke_kernel_call *call)
+{
+    const yoke_attributes *attributes = call->attributes;
+    const float *a = call->in[0].data;
+    float *y = call->out[0].data;
+    int64_t width = yoke_piece_columns(&call->in[0]);
+    int64_t rows = yoke_piece_rows(&call->in[0]);
+    double scale = 1.0 / (1.0 - (double)attributes->rate);
+    yoke_random_key key =
+        yoke_random_stream_hashed(call->seed, attributes->site, call->step, call->microbatch);
+    for (int64_t row = 0; row < rows && width > 0; row++) {
+        uint64_t first = global_row(&attributes->global[0], &call->in[0].shard, row);
+        for (int64_t c = 0; c < width; c++) {
+            bool keep = yoke_random_uniform(key, first + (uint64_t)c) >= attributes->rate;
+            y[row * width + c] = keep ? (float)((double)a[row * width + c] * scale) : 0.0f;
+        }
+    }
+}

@@ -1,0 +1,112 @@
+/*
+ * What works element by element, and sums over rows: add, bias and its gradient, GELU, SwiGLU.
+ *
+ * GELU in its tanh form: Hendrycks and Gimpel, "Gaussian error linear units", 2016:
+ *   gelu(a) = a/2 (1 + tanh(sqrt(2/pi) (a + 0.044715 a^3)))
+ * SwiGLU: Shazeer, "GLU variants improve transformer", 2020: y = silu(gate) up, silu(g) = g / (1 + exp(-g)).
+ *
+ * An output may be the same memory as an input: each element is read before it is written.
+ */
+#include "kernel/ref/ref.h"
+
+#include <math.h>
+#include "kernel/piece.h"
+
+static const double gelu_scale = 0.79788456080286535588; /* sqrt(2/pi) */
+static const double gelu_cubic = 0.044715;
+
+void yoke_ref_add(const yoke_kernel_call *call)
+{
+    float *y = call->out[0].data;
+    int64_t n = yoke_piece_elements(&call->out[0]);
+    for (int64_t i = 0; i < n; i++) {
+        float sum = ((const float *)call->in[0].data)[i];
+        for (int j = 1; j < call->n_in; j++) {
+            sum += ((const float *)call->in[j].data)[i];
+        }
+        y[i] = sum;
+    }
+}
+
+void yoke_ref_add_bias(const yoke_kernel_call *call)
+{
+    const float *a = call->in[0].data;
+    const float *bias = call->in[1].data;
+    float *y = call->out[0].data;
+    int64_t width = yoke_piece_elements(&call->in[1]);
+    int64_t n = yoke_piece_elements(&call->out[0]);
+    for (int64_t i = 0; i < n; i++) {
+        y[i] = a[i] + bias[i % width];
+    }
+}
+
+void yoke_ref_sum_rows(const yoke_kernel_call *call)
+{
+    const float *dy = call->in[0].data;
+    float *dbias = call->out[0].data;
+    int64_t width = yoke_piece_elements(&call->out[0]);
+    int64_t n = yoke_piece_elements(&call->in[0]);
+    for (int64_t c = 0; c < width; c++) {
+        double sum = call->accumulate ? (double)dbias[c] : 0.0;
+        for (int64_t i = c; i < n; i += width) {
+            sum += (double)dy[i];
+        }
+        dbias[c] = (float)sum;
+    }
+}
+
+void yoke_ref_gelu(const yoke_kernel_call *call)
+{
+    const float *a = call->in[0].data;
+    float *y = call->out[0].data;
+    int64_t n = yoke_piece_elements(&call->in[0]);
+    for (int64_t i = 0; i < n; i++) {
+        double u = (double)a[i];
+        y[i] = (float)(0.5 * u * (1.0 + tanh(gelu_scale * (u + gelu_cubic * u * u * u))));
+    }
+}
+
+void yoke_ref_gelu_grad(const yoke_kernel_call *call)
+{
+    const float *a = call->in[0].data;
+    const float *dy = call->in[1].data;
+    float *da = call->out[0].data;
+    int64_t n = yoke_piece_elements(&call->in[0]);
+    for (int64_t i = 0; i < n; i++) {
+        double u = (double)a[i];
+        double tanh_u = tanh(gelu_scale * (u + gelu_cubic * u * u * u));
+        double inner = gelu_scale * (1.0 + 3.0 * gelu_cubic * u * u);
+        double slope = 0.5 * (1.0 + tanh_u) + 0.5 * u * (1.0 - tanh_u * tanh_u) * inner;
+        da[i] = (float)(slope * (double)dy[i]);
+    }
+}
+
+void yoke_ref_swiglu(const yoke_kernel_call *call)
+{
+    const float *gate = call->in[0].data;
+    const float *up = call->in[1].data;
+    float *y = call->out[0].data;
+    int64_t n = yoke_piece_elements(&call->in[0]);
+    for (int64_t i = 0; i < n; i++) {
+        double g = (double)gate[i];
+        y[i] = (float)(g / (1.0 + exp(-g)) * (double)up[i]);
+    }
+}
+
+void yoke_ref_swiglu_grad(const yoke_kernel_call *call)
+{
+    const float *gate = call->in[0].data;
+    const float *up = call->in[1].data;
+    const float *dy = call->in[2].data;
+    float *dgate = call->out[0].data;
+    float *dup = call->out[1].data;
+    int64_t n = yoke_piece_elements(&call->in[0]);
+    for (int64_t i = 0; i < n; i++) {
+        double g = (double)gate[i];
+        double u = (double)up[i];
+        double dy_i = (double)dy[i];
+        double sigmoid = 1.0 / (1.0 + exp(-g));
+        dgate[i] = (float)(dy_i * u * sigmoid * (1.0 + g * (1.0 - sigmoid)));
+        dup[i] = (float)(dy_i * g * sigmoid);
+    }
+}

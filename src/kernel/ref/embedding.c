@@ -1,0 +1,49 @@
+/*
+ * Embedding: y[b,t,:] = table[ids[b,t],:], and its gradient dtable[v,:] = sum of dy over the tokens with id v.
+ *
+ * The table may be a shard of rows. An id outside of it gives a row of zeros, so the sum over the shards is the whole.
+ * Tokens are added in ascending order.
+ */
+#include "kernel/ref/ref.h"
+
+#include "kernel/piece.h"
+
+void yoke_ref_embedding(const yoke_kernel_call *call)
+{
+    const yoke_tensor *table = &call->in[0];
+    const int32_t *ids = call->in[1].data;
+    float *y = call->out[0].data;
+    int64_t width = yoke_piece_columns(table);
+    int64_t n_tokens = yoke_piece_elements(&call->in[1]);
+    for (int64_t i = 0; i < n_tokens; i++) {
+        int64_t row = ids[i] - table->shard.offset[0];
+        bool is_here = row >= 0 && row < table->shard.extent[0];
+        for (int64_t d = 0; d < width; d++) {
+            y[i * width + d] = is_here ? ((const float *)table->data)[row * width + d] : 0.0f;
+        }
+    }
+}
+
+void yoke_ref_embedding_grad(const yoke_kernel_call *call)
+{
+    const int32_t *ids = call->in[0].data;
+    const float *dy = call->in[1].data;
+    const yoke_shard *shard = &call->out[0].shard;
+    float *dtable = call->out[0].data;
+    int64_t width = shard->extent[1];
+    int64_t n_tokens = yoke_piece_elements(&call->in[0]);
+    if (!call->accumulate) {
+        for (int64_t i = 0; i < shard->extent[0] * width; i++) {
+            dtable[i] = 0.0f;
+        }
+    }
+    for (int64_t i = 0; i < n_tokens; i++) {
+        int64_t row = ids[i] - shard->offset[0];
+        if (row < 0 || row >= shard->extent[0]) {
+            continue;
+        }
+        for (int64_t d = 0; d < width; d++) {
+            dtable[row * width + d] += dy[i * width + d];
+        }
+    }
+}

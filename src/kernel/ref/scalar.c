@@ -1,0 +1,61 @@
+/*
+ * Scalars and what makes them: 1/n, products, sums of squares and of packed scalars.
+ *
+ * sum_squares adds blocks of 4096 elements and then the blocks, all in double and in ascending order.
+ */
+#include "kernel/ref/ref.h"
+
+#include "kernel/piece.h"
+
+enum { BLOCK = 4096 };
+
+static const float *scalar_get(const yoke_kernel_call *call, int operand)
+{
+    return call->in[operand].data;
+}
+
+void yoke_ref_reciprocal(const yoke_kernel_call *call)
+{
+    float n = scalar_get(call, 0)[0];
+    ((float *)call->out[0].data)[0] = n == 0.0f ? 0.0f : (float)(1.0 / (double)n);
+}
+
+void yoke_ref_multiply(const yoke_kernel_call *call)
+{
+    ((float *)call->out[0].data)[0] = scalar_get(call, 0)[0] * scalar_get(call, 1)[0];
+}
+
+void yoke_ref_sum_squares(const yoke_kernel_call *call)
+{
+    const float *a = call->in[0].data;
+    int64_t n = yoke_piece_elements(&call->in[0]);
+    double total = 0.0;
+    for (int64_t first = 0; first < n; first += BLOCK) {
+        double sum = 0.0;
+        for (int64_t i = first; i < n && i < first + BLOCK; i++) {
+            sum += (double)a[i] * (double)a[i];
+        }
+        total += sum;
+    }
+    ((float *)call->out[0].data)[0] = (float)total;
+}
+
+/* A scalar that has no memory here is another rank's to give, and counts 0. */
+void yoke_ref_pack(const yoke_kernel_call *call)
+{
+    float *packed = call->out[0].data;
+    for (int i = 0; i < call->n_in; i++) {
+        packed[i] = call->in[i].data ? scalar_get(call, i)[0] : 0.0f;
+    }
+}
+
+void yoke_ref_sum(const yoke_kernel_call *call)
+{
+    const float *a = call->in[0].data;
+    int64_t n = yoke_piece_elements(&call->in[0]);
+    double total = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        total += (double)a[i];
+    }
+    ((float *)call->out[0].data)[0] = (float)total;
+}

@@ -1,0 +1,16 @@
+/*
+ * The table of the reference set. It is complete by construction: it is made from the list of operators.
+ */
+#include "kernel/sets.h"
+#include "kernel/ref/ref.h"
+
+const yoke_kernel_set yoke_kernel_set_ref = {
+    .name = "ref",
+    .help = "plain C, the definition of each operator",
+    .run =
+        {
+#define YOKE_REF_ROW(upper, lower) [YOKE_OP_##upper] = yoke_ref_##lower,
+            YOKE_OP_LIST(YOKE_REF_ROW)
+#undef YOKE_REF_ROW
+        },
+};
