@@ -62,14 +62,14 @@ int64_t yoke_shard_elements(const yoke_shard *shard);
 bool yoke_layout_is_first_holder(const yoke_mesh *mesh, yoke_layout layout, int rank);
 
 /* X(enumerator, name) */
-#define YOKE_CONVERSION_LIST(X)                                                                 \
-    X(NONE, none)                     /* same place */                                          \
-    X(ALL_REDUCE, all_reduce)         /* P -> R */                                              \
-    X(REDUCE_SCATTER, reduce_scatter) /* P -> S */                                              \
-    X(ALL_GATHER, all_gather)         /* S -> R */                                              \
-    X(ALL_TO_ALL, all_to_all)         /* S(i) -> S(j) */                                        \
-    X(SLICE, slice)                   /* R -> S, local */                                       \
-    X(MASK, mask)                     /* R -> P, local: coordinate 0 keeps it, others hold 0 */ \
+#define YOKE_CONVERSION_LIST(X)                                                                    \
+    X(NONE, none)                     /* same place */                                             \
+    X(ALL_REDUCE, all_reduce)         /* P -> R */                                                 \
+    X(REDUCE_SCATTER, reduce_scatter) /* P -> S */                                                 \
+    X(ALL_GATHER, all_gather)         /* S -> R */                                                 \
+    X(ALL_TO_ALL, all_to_all)         /* S(i) -> S(j) */                                           \
+    X(SLICE, slice)                   /* R -> S, local */                                          \
+    X(MASK, mask)                     /* R -> P, local: coordinate 0 keeps it, others hold 0 */    \
     X(ILLEGAL, illegal)               /* S -> P, and between sum and max */
 
 typedef enum yoke_conversion {

@@ -17,9 +17,9 @@ extern "C" {
 
 /* X(enumerator, name, help), outermost first. How tensors lie along an axis is its policy:
  * src/layout/policy.c. */
-#define YOKE_AXIS_LIST(X)                                              \
-    X(PP, pp, "pipeline: the layers are cut into stages")              \
-    X(DP, dp, "data: the batch is divided, parameters are replicated") \
+#define YOKE_AXIS_LIST(X)                                                                          \
+    X(PP, pp, "pipeline: the layers are cut into stages")                                          \
+    X(DP, dp, "data: the batch is divided, parameters are replicated")                             \
     X(TP, tp, "tensor: heads, feed-forward width and vocabulary are divided")
 
 typedef enum yoke_axis {
