@@ -317,10 +317,11 @@ static void random_draft(draft *d)
             draft_add(d, d->stage_of_chunk[c], YOKE_ACTION_W, c, m);
         }
     }
-    int n_swaps = random_below(12);
+    int n_swaps = random_below(4);
     for (int i = 0; i < n_swaps; i++) {
         int s = random_below(n_stages);
-        draft_swap(d, s, random_below(d->stage[s].n), random_below(d->stage[s].n));
+        int at = random_below(d->stage[s].n - 1);
+        draft_swap(d, s, at, at + 1);
     }
 }
 
@@ -353,8 +354,8 @@ static void test_random_schedules_against_the_twin(void **state)
         n_good += ends;
         n_bad += !ends;
     }
-    assert_true(n_good > 200);
-    assert_true(n_bad > 200);
+    assert_true(n_good > 400);
+    assert_true(n_bad > 400);
 }
 
 /* The second chunk's micro-batch is held besides the first's. */
