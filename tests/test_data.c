@@ -1,6 +1,6 @@
 /*
- * Corpora and the order in which they are read: what is refused and how, and that the stream of samples is a function of
- * seed and step alone, whatever the sharding.
+ * Corpora and the order in which they are read: what is refused and how, and that the stream of
+ * samples is a function of seed and step alone, whatever the sharding.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -409,7 +409,8 @@ static void test_stream_is_the_same_for_any_sharding(void **state)
     yoke_corpus_close(corpus);
 }
 
-/* 145 samples, batch 16: an epoch is 145 samples long whatever dp is, and the tenth step goes on into the second. */
+/* 145 samples, batch 16: an epoch is 145 samples long whatever dp is, and the tenth step goes on
+ * into the second. */
 static void test_steps_follow_from_global_counts(void **state)
 {
     (void)state;

@@ -1,9 +1,9 @@
 /*
  * Data: a corpus of tokens on disk, and the order in which a run reads it.
  *
- * A corpus is mapped, never loaded. The order is a function of (seed, step) over the global batch, so any rank can read
- * its own slice: nothing is sent, and the mesh changes nothing. All of it is local; a corpus and a sampler may be read
- * by any number of threads and by forked ranks.
+ * A corpus is mapped, never loaded. The order is a function of (seed, step) over the global batch,
+ * so any rank can read its own slice: nothing is sent, and the mesh changes nothing. All of it is
+ * local; a corpus and a sampler may be read by any number of threads and by forked ranks.
  */
 #ifndef YOKE_DATA_H
 #define YOKE_DATA_H
@@ -21,11 +21,13 @@ typedef struct yoke_corpus yoke_corpus;
 enum { YOKE_END_OF_TEXT = 256 };
 
 /* `format` is one of
- *   "text"  each byte of the file is a token, then YOKE_END_OF_TEXT: a vocabulary of 257; the file is valid UTF-8
+ *   "text"  each byte of the file is a token, then YOKE_END_OF_TEXT: a vocabulary
+ *           of 257; the file is valid UTF-8
  *   "u16"   each little-endian uint16 of the file is a token
  *   "auto"  u16 if the name ends in .bin or .u16, else text
- * YOKE_BAD_INPUT, with numbers and a way out, for another format, and for a file that is missing, unreadable, a
- * directory, empty, of odd size or not UTF-8; the file is read once to see that and to find the highest token. */
+ * YOKE_BAD_INPUT, with numbers and a way out, for another format, and for a file that is
+ * missing, unreadable, a directory, empty, of odd size or not UTF-8; the file is read once to
+ * see that and to find the highest token. */
 yoke_status yoke_corpus_open(const char *path, const char *format,
                              yoke_corpus **corpus) YOKE_MUST_USE;
 void yoke_corpus_close(yoke_corpus *corpus); /* NULL is fine */
@@ -34,10 +36,11 @@ int64_t yoke_corpus_highest(const yoke_corpus *corpus); /* highest token in it; 
 int32_t yoke_corpus_token(const yoke_corpus *corpus, int64_t index); /* 0 <= index < n_tokens */
 
 /*
- * One order through tokens [first, first + n_tokens) of a corpus: windows of seq_len + 1 tokens that overlap by one, so
- * that each token but the first is predicted once. Tokens at the end that fill no window are left out. An epoch is every
- * window once; each epoch is permuted anew. Sample i of the whole run is window permute(epoch, i mod n_windows) of epoch
- * i / n_windows: an epoch may end in the middle of a batch, and steps an epoch follow from global counts alone.
+ * One order through tokens [first, first + n_tokens) of a corpus: windows of seq_len + 1 tokens
+ * that overlap by one, so that each token but the first is predicted once. Tokens at the end that
+ * fill no window are left out. An epoch is every window once; each epoch is permuted anew. Sample i
+ * of the whole run is window permute(epoch, i mod n_windows) of epoch i / n_windows: an epoch may
+ * end in the middle of a batch, and steps an epoch follow from global counts alone.
  *
  * Plain data, borrowed by the functions below.
  */
@@ -52,14 +55,16 @@ typedef struct yoke_sampler {
     bool shuffled; /* false: windows in order (evaluation) */
 } yoke_sampler;
 
-/* YOKE_BAD_INPUT if there is not one whole window, or if the micro-batches do not divide the batch, with the numbers. */
+/* YOKE_BAD_INPUT if there is not one whole window, or if the micro-batches do not divide the
+ * batch, with the numbers. */
 yoke_status yoke_sampler_check(const yoke_sampler *sampler) YOKE_MUST_USE;
 int64_t yoke_sampler_n_windows(const yoke_sampler *sampler); /* in an epoch */
 
 /* The window, from 0, that sample `sample` of the run reads. */
 int64_t yoke_sampler_window(const yoke_sampler *sampler, int64_t sample);
 
-/* Fills the piece `shard` of an input of one micro-batch, int32 [batch_size / microbatches, seq_len], compactly:
+/* Fills the piece `shard` of an input of one micro-batch, int32 [batch_size / microbatches,
+ * seq_len], compactly:
  *   "tokens"     what the model sees
  *   "labels"     the token after each; -1 where it does not count
  *   "positions"  index in the sequence

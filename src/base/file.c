@@ -1,8 +1,8 @@
 /*
  * Files, over POSIX calls. It knows no format.
  *
- * A file in the making is called "<path>.partial"; a second writer of the same path would share that name, and nothing
- * here keeps two runs out of one folder.
+ * A file in the making is called "<path>.partial"; a second writer of the same path would share
+ * that name, and nothing here keeps two runs out of one folder.
  */
 #include "base/file.h"
 
@@ -139,7 +139,8 @@ yoke_status yoke_file_write(yoke_file *file, const void *data, size_t bytes)
     return YOKE_OK;
 }
 
-/* A rename is on the disk only when its folder is. Some file systems cannot sync a folder, which is no failure. */
+/* A rename is on the disk only when its folder is. Some file systems cannot sync a folder, which
+ * is no failure. */
 static void sync_folder(char *path)
 {
     char *slash = strrchr(path, '/');

@@ -1,5 +1,6 @@
 /*
- * A corpus: a mapped file and the format that says which tokens its bytes are. It knows no order; see sampler.c.
+ * A corpus: a mapped file and the format that says which tokens its bytes are. It knows no order;
+ * see sampler.c.
  */
 #include "yoke/data.h"
 

@@ -26,7 +26,8 @@ typedef struct yoke_data_format {
     int32_t (*token)(const unsigned char *bytes, size_t n_bytes, int64_t index);
 } yoke_data_format;
 
-/* X(name): `yoke_data_format_<name>`; "auto" takes the first whose suffix fits, or else the first. */
+/* X(name): `yoke_data_format_<name>`; "auto" takes the first whose suffix fits, or else the
+ * first. */
 #define YOKE_DATA_FORMAT_LIST(X) X(text) X(u16)
 
 #define YOKE_DATA_FORMAT_DECLARE(name) extern const yoke_data_format yoke_data_format_##name;

@@ -1,8 +1,8 @@
 /*
  * The order of a run: sample to window, and the filling of one rank's piece of a micro-batch.
  *
- * It relies on the corpus for tokens and on yoke_random_permute for the order of an epoch. It keeps no state: what a step
- * reads follows from its number.
+ * It relies on the corpus for tokens and on yoke_random_permute for the order of an epoch. It keeps
+ * no state: what a step reads follows from its number.
  */
 #include "yoke/data.h"
 

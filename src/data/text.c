@@ -1,8 +1,8 @@
 /*
  * The format "text": a UTF-8 file, a token a byte, and the end of text behind the last one.
  *
- * Validity is asked for although the tokens are bytes, because a file that is not UTF-8 is nearly always not the text
- * that its user takes it for.
+ * Validity is asked for although the tokens are bytes, because a file that is not UTF-8 is nearly
+ * always not the text that its user takes it for.
  */
 #include "data/format.h"
 #include "data/utf8.h"

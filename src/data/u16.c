@@ -1,6 +1,6 @@
 /*
- * The format "u16": a flat file of little-endian uint16 tokens, such as nanoGPT, llm.c and Megatron's .bin hold. It has
- * no header; borders between documents are tokens like any other.
+ * The format "u16": a flat file of little-endian uint16 tokens, such as nanoGPT, llm.c and
+ * Megatron's .bin hold. It has no header; borders between documents are tokens like any other.
  */
 #include "data/format.h"
 

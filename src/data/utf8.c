@@ -1,6 +1,7 @@
 /*
- * UTF-8 by table 3-7 of the Unicode Standard (well-formed byte sequences): which lead bytes there are, how many bytes
- * follow, and what the first of them may be. That excludes overlong forms, surrogates and what lies beyond U+10FFFF.
+ * UTF-8 by table 3-7 of the Unicode Standard (well-formed byte sequences): which lead bytes there
+ * are, how many bytes follow, and what the first of them may be. That excludes overlong forms,
+ * surrogates and what lies beyond U+10FFFF.
  */
 #include "data/utf8.h"
 

@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/* Offset of the first byte that cannot stand where it stands; `n_bytes` if all are valid. Of a character that the end
- * cuts off it is the first byte. */
+/* Offset of the first byte that cannot stand where it stands; `n_bytes` if all are valid. Of a
+ * character that the end cuts off it is the first byte. */
 size_t yoke_utf8_first_bad(const unsigned char *bytes, size_t n_bytes);
 
 #ifdef __cplusplus
