@@ -54,16 +54,16 @@ void yoke_status_free(yoke_status status); /* NULL is fine */
 #define YOKE_FAIL(code, ...) yoke_status_create((code), __FILE__, __LINE__, __VA_ARGS__)
 
 /* Runs a call and, if it failed, returns its status from the function around it. */
-#define YOKE_TRY(call)                    \
-    do {                                  \
-        yoke_status try_status_ = (call); \
-        if (try_status_) {                \
-            return try_status_;           \
-        }                                 \
+#define YOKE_TRY(call)                                                                             \
+    do {                                                                                           \
+        yoke_status try_status_ = (call);                                                          \
+        if (try_status_) {                                                                         \
+            return try_status_;                                                                    \
+        }                                                                                          \
     } while (0)
 
 /* Always on. A failed assert is a fault of yoke: it prints where, and ends every rank of the job. */
-#define YOKE_ASSERT(condition) \
+#define YOKE_ASSERT(condition)                                                                     \
     ((condition) ? (void)0 : yoke_assert_failed(#condition, __FILE__, __LINE__))
 
 #if defined(__GNUC__)

@@ -31,7 +31,7 @@ char *yoke_arena_print(yoke_arena *arena, const char *format, ...) YOKE_FORMAT(2
 char *yoke_arena_copy_text(yoke_arena *arena, const char *text);
 size_t yoke_arena_bytes(const yoke_arena *arena); /* handed out so far */
 
-#define YOKE_ARENA_NEW(arena, type, count) \
+#define YOKE_ARENA_NEW(arena, type, count)                                                         \
     ((type *)yoke_arena_alloc((arena), sizeof(type) * (size_t)(count)))
 
 /* Makes room for one more element in an array that lives in an arena: doubles it when `n` has reached `*capacity`. */
