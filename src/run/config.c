@@ -1,0 +1,247 @@
+/*
+ * Config: the defaults, what values may be, and the optimizer that they describe.
+ *
+ * Relies on the lists of schedules, kernel sets and learning-rate shapes. What only model, corpus and mesh together can
+ * tell (heads over tp, sequences over dp, a corpus too short) is refused by the session, and a data_format by the corpus.
+ */
+#include "yoke/config.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/text.h"
+#include "kernel/kernel.h"
+#include "run/config_keys.h"
+#include "yoke/schedule.h"
+
+yoke_config yoke_config_default(void)
+{
+    return (yoke_config){
+#define FIELD(type, key, fallback, unit, help) .key = (fallback),
+        YOKE_CONFIG_LIST(FIELD)
+#undef FIELD
+    };
+}
+
+/* Whole numbers: the highest ones keep products such as batch_size * seq_len * steps far from 64 bits. */
+typedef struct int_range {
+    size_t offset;
+    const char *key;
+    int64_t low, high;
+} int_range;
+
+#define RANGE(key, low, high)                                                                      \
+    {                                                                                              \
+        offsetof(yoke_config, key), #key, (low), (high)                                            \
+    }
+
+static const int_range int_ranges[] = {
+    RANGE(ignore_token, -1, 65535),        RANGE(seed, 0, INT64_MAX),
+    RANGE(steps, 1, 1000000000000),        RANGE(batch_size, 1, 1 << 24),
+    RANGE(microbatches, 1, 1 << 16),       RANGE(seq_len, 1, 1 << 24),
+    RANGE(warmup_steps, 0, 1000000000000), RANGE(decay_steps, 0, 1000000000000),
+    RANGE(max_skipped, 1, 1000000000000),  RANGE(eval_interval, 0, 1000000000000),
+    RANGE(eval_batches, 1, 1 << 30),       RANGE(threads, 0, 4096),
+    RANGE(log_interval, 1, 1000000000000),
+};
+
+/* Real numbers: from `low`, itself allowed or not, up to below `high` or including it. */
+typedef struct real_range {
+    size_t offset;
+    const char *key;
+    double low, high;
+    bool with_low, with_high;
+} real_range;
+
+static const real_range real_ranges[] = {
+    {offsetof(yoke_config, eval_fraction), "eval_fraction", 0.0, 1.0, true, false},
+    {offsetof(yoke_config, lr), "lr", 0.0, 1e6, false, true},
+    {offsetof(yoke_config, min_lr), "min_lr", 0.0, 1e6, true, true},
+    {offsetof(yoke_config, beta1), "beta1", 0.0, 1.0, true, false},
+    {offsetof(yoke_config, beta2), "beta2", 0.0, 1.0, true, false},
+    {offsetof(yoke_config, epsilon), "epsilon", 0.0, 1.0, false, false},
+    {offsetof(yoke_config, weight_decay), "weight_decay", 0.0, 1e6, true, true},
+    {offsetof(yoke_config, grad_clip), "grad_clip", 0.0, 1e30, true, true},
+    {offsetof(yoke_config, timeout_s), "timeout_s", 0.0, 1e9, false, true},
+};
+
+#define COUNT(array) (int)(sizeof(array) / sizeof *(array))
+
+static yoke_status check_ints(const yoke_config *config)
+{
+    for (int i = 0; i < COUNT(int_ranges); i++) {
+        const int_range *range = &int_ranges[i];
+        int64_t value = *(const int64_t *)(const void *)((const char *)config + range->offset);
+        if (value < range->low) {
+            return YOKE_FAIL(YOKE_BAD_INPUT, "%s is %" PRId64 "; use at least %" PRId64, range->key,
+                             value, range->low);
+        }
+        if (value > range->high) {
+            return YOKE_FAIL(YOKE_BAD_INPUT, "%s is %" PRId64 "; use at most %" PRId64, range->key,
+                             value, range->high);
+        }
+    }
+    return YOKE_OK;
+}
+
+static yoke_status check_reals(const yoke_config *config)
+{
+    for (int i = 0; i < COUNT(real_ranges); i++) {
+        const real_range *range = &real_ranges[i];
+        double value = *(const double *)(const void *)((const char *)config + range->offset);
+        bool above = range->with_low ? value >= range->low : value > range->low;
+        bool below = range->with_high ? value <= range->high : value < range->high;
+        /* Written so that NaN fails too. */
+        if (!(above && below)) {
+            char low[32];
+            char high[32];
+            return YOKE_FAIL(YOKE_BAD_INPUT, "%s is %g; use a value in %c%s, %s%c", range->key,
+                             value, range->with_low ? '[' : '(',
+                             yoke_number_print_real(range->low, low, sizeof low),
+                             yoke_number_print_real(range->high, high, sizeof high),
+                             range->with_high ? ']' : ')');
+        }
+    }
+    return YOKE_OK;
+}
+
+/* Refuses a text that is none of `names`, with the list and the nearest of them. */
+static yoke_status check_name(const char *key, const char *value, const char *const *names, int n)
+{
+    char list[128] = "";
+    for (int i = 0; i < n; i++) {
+        if (strcmp(value, names[i]) == 0) {
+            return YOKE_OK;
+        }
+        size_t used = strlen(list);
+        const char *comma = i == 0 ? "" : i == n - 1 ? " or " : ", ";
+        (void)snprintf(list + used, sizeof list - used, "%s%s", comma, names[i]);
+    }
+    const char *nearest = yoke_text_nearest(value, names, n);
+    if (nearest) {
+        return YOKE_FAIL(YOKE_BAD_INPUT, "unknown %s '%s'; did you mean '%s'? Use %s", key, value,
+                         nearest, list);
+    }
+    return YOKE_FAIL(YOKE_BAD_INPUT, "unknown %s '%s'; use %s", key, value, list);
+}
+
+static yoke_status check_names(const yoke_config *config)
+{
+    static const char *const homes[] = {"processes", "threads"};
+    static const char *const rates[] = {
+#define NAME(upper, lower, help) #lower,
+        YOKE_RATE_LIST(NAME)
+#undef NAME
+    };
+    const yoke_schedule_def *schedule;
+    yoke_kernel kernels[YOKE_N_OPS];
+    YOKE_TRY(check_name("ranks", config->ranks, homes, COUNT(homes)));
+    YOKE_TRY(check_name("lr_schedule", config->lr_schedule, rates, COUNT(rates)));
+    YOKE_TRY(yoke_schedule_find(config->schedule, &schedule));
+    return yoke_status_prefix(yoke_kernel_choose(config->kernels, kernels), "kernels");
+}
+
+/* Writes the divisors of n next below and above `near`, for a way out: "3 or 4". */
+static void near_divisors(int64_t n, int64_t near, char *text, size_t text_bytes)
+{
+    int64_t below = near < n ? near : n;
+    int64_t above = near;
+    while (n % below != 0) {
+        below--;
+    }
+    while (above < n && n % above != 0) {
+        above++;
+    }
+    if (above > n || above == below || n % above != 0) {
+        (void)snprintf(text, text_bytes, "%" PRId64, below);
+    } else {
+        (void)snprintf(text, text_bytes, "%" PRId64 " or %" PRId64, below, above);
+    }
+}
+
+static yoke_status check_batch(const yoke_config *config)
+{
+    if (config->batch_size % config->microbatches != 0) {
+        char divisors[64];
+        near_divisors(config->batch_size, config->microbatches, divisors, sizeof divisors);
+        return YOKE_FAIL(
+            YOKE_BAD_INPUT,
+            "batch_size %" PRId64 " does not divide into %" PRId64
+            " microbatches; use microbatches=%s, or a batch_size that is a multiple of "
+            "%" PRId64,
+            config->batch_size, config->microbatches, divisors, config->microbatches);
+    }
+    return YOKE_OK;
+}
+
+static yoke_status check_rates(const yoke_config *config)
+{
+    bool wsd = strcmp(config->lr_schedule, yoke_rate_name(YOKE_RATE_WSD)) == 0;
+    bool constant = strcmp(config->lr_schedule, yoke_rate_name(YOKE_RATE_CONSTANT)) == 0;
+    if (!constant && config->min_lr > config->lr) {
+        return YOKE_FAIL(YOKE_BAD_INPUT, "min_lr %g is above lr %g; use min_lr=%g or less",
+                         config->min_lr, config->lr, config->lr);
+    }
+    if (wsd && config->decay_steps < 1) {
+        return YOKE_FAIL(
+            YOKE_BAD_INPUT,
+            "lr_schedule wsd needs decay_steps, which is 0; a fifth of the steps is usual: "
+            "decay_steps=%" PRId64,
+            config->steps / 5 > 0 ? config->steps / 5 : 1);
+    }
+    if (wsd && config->decay_steps > config->steps) {
+        return YOKE_FAIL(YOKE_BAD_INPUT,
+                         "decay_steps %" PRId64 " is more than the %" PRId64
+                         " steps of the run; use at most %" PRId64,
+                         config->decay_steps, config->steps, config->steps);
+    }
+    if (!wsd && config->decay_steps > 0) {
+        return YOKE_FAIL(YOKE_BAD_INPUT,
+                         "decay_steps is %" PRId64 ", but lr_schedule %s has no use for it; use "
+                         "decay_steps=0 or lr_schedule=wsd",
+                         config->decay_steps, config->lr_schedule);
+    }
+    return YOKE_OK;
+}
+
+yoke_status yoke_config_check(const yoke_config *config)
+{
+    yoke_mesh mesh;
+    YOKE_TRY(yoke_mesh_parse(config->mesh, &mesh));
+    YOKE_TRY(check_ints(config));
+    YOKE_TRY(check_reals(config));
+    YOKE_TRY(check_names(config));
+    YOKE_TRY(check_batch(config));
+    YOKE_TRY(check_rates(config));
+    if (!*config->model) {
+        return YOKE_FAIL(
+            YOKE_BAD_INPUT,
+            "model is empty; name a preset such as gpt2-mini, or the path of a config.json");
+    }
+    return YOKE_OK;
+}
+
+yoke_optimizer yoke_config_optimizer(const yoke_config *config)
+{
+    yoke_optimizer optimizer = {
+        .rate = YOKE_N_RATES,
+        .lr = config->lr,
+        .min_lr = config->min_lr,
+        .warmup_steps = config->warmup_steps,
+        .decay_steps = config->decay_steps,
+        .total_steps = config->steps,
+        .beta1 = config->beta1,
+        .beta2 = config->beta2,
+        .epsilon = config->epsilon,
+        .decay = config->weight_decay,
+        .clip = config->grad_clip,
+    };
+    for (int rate = 0; rate < (int)YOKE_N_RATES; rate++) {
+        if (strcmp(config->lr_schedule, yoke_rate_name((yoke_rate)rate)) == 0) {
+            optimizer.rate = (yoke_rate)rate;
+        }
+    }
+    YOKE_ASSERT(optimizer.rate != YOKE_N_RATES);
+    return optimizer;
+}
