@@ -1,0 +1,63 @@
+/*
+ * Graph, from the inside: what the passes after the builder read and write.
+ *
+ * Values and nodes stand in arrays in the order in which they were made, which is an order of execution. Everything lives in the
+ * graph's arena.
+ */
+#ifndef YOKE_GRAPH_GRAPH_H
+#define YOKE_GRAPH_GRAPH_H
+
+#include "base/memory.h"
+#include "op/op.h"
+
+struct yoke_graph {
+    yoke_arena *arena;
+    yoke_status error; /* the first; owned */
+    yoke_value_info *values;
+    int64_t n_values, values_capacity;
+    yoke_node *nodes;
+    int64_t n_nodes, nodes_capacity;
+    const char **blocks; /* names */
+    int64_t n_blocks, blocks_capacity;
+    int64_t letters[128]; /* extents; 0: never set */
+    yoke_region region;   /* of the next node */
+    int block;
+
+    /* The step; YOKE_NO_VALUE where the graph has none. */
+    yoke_value loss_total, loss_share; /* accumulated sum, and 1 / number of valid labels */
+    yoke_value loss, n_valid, logits, control, norms;
+    yoke_optimizer optimizer;
+
+    yoke_value *parameters; /* in the order of declaration */
+    int64_t n_parameters, parameters_capacity;
+    yoke_value *
+        gradients; /* [n_parameters], whole gradients in the layout of their parameters; NULL before autodiff */
+
+    yoke_mesh mesh; /* of layout inference */
+    bool has_layouts;
+};
+
+/* A new value; returns its id. */
+yoke_value yoke_graph_value_add(yoke_graph *graph, const yoke_value_info *info);
+
+/* A name for the next value: "<block>.<what>", numbered if taken. */
+const char *yoke_graph_name(yoke_graph *graph, const char *what);
+
+/* Adds backward nodes for every parameter and, in the tail, each parameter's whole gradient. Needs a loss. */
+yoke_status yoke_graph_differentiate(yoke_graph *graph) YOKE_MUST_USE;
+
+/* Adds the tail: gradient norm, control, and the update of every parameter. Needs gradients. */
+yoke_status yoke_graph_optimize(yoke_graph *graph, const yoke_optimizer *optimizer) YOKE_MUST_USE;
+
+/* Keeps a value to the end of the step and gives it to whoever asks. */
+void yoke_graph_keep(yoke_graph *graph, yoke_value value);
+
+/* Checks the graph by itself: operands come before their use, every region reads only what it may, updates happen once. */
+yoke_status yoke_graph_verify(const yoke_graph *graph) YOKE_MUST_USE;
+
+/* Floating-point operations of one micro-batch, forward and backward, of the whole batch; of one block if block >= 0. */
+double yoke_graph_flops(const yoke_graph *graph, int block);
+
+const char *yoke_region_name(yoke_region region);
+
+#endif

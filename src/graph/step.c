@@ -1,0 +1,141 @@
+/*
+ * What surrounds the micro-batches: the count of valid labels before them; the loss, the norm of the gradients and the
+ * updates after them. All of it is ordinary nodes, so nothing is counted twice on any mesh.
+ */
+#include "op/step.h"
+#include "graph/graph.h"
+
+yoke_value yoke_step_head(yoke_graph *graph, yoke_op op, yoke_value a)
+{
+    if (!yoke_values_good(graph, &a, 1)) {
+        return YOKE_NO_VALUE;
+    }
+    yoke_region region = graph->region;
+    int block = graph->block;
+    graph->region = YOKE_REGION_HEAD;
+    graph->block = YOKE_NO_BLOCK;
+    yoke_value out = yoke_node_add(
+        graph, &(yoke_node_spec){.op = op, .n_in = 1, .in = &a, .out_dims = {""}}, NULL);
+    if (out != YOKE_NO_VALUE && graph->values[a].kind == YOKE_VALUE_INPUT) {
+        graph->values[out].kind = YOKE_VALUE_ACCUMULATOR;
+    }
+    graph->region = region;
+    graph->block = block;
+    return out;
+}
+
+/* A node in the tail. */
+static yoke_value tail(yoke_graph *graph, const yoke_node_spec *spec)
+{
+    yoke_region region = graph->region;
+    int block = graph->block;
+    graph->region = YOKE_REGION_TAIL;
+    graph->block = YOKE_NO_BLOCK;
+    yoke_value out = yoke_node_add(graph, spec, NULL);
+    graph->region = region;
+    graph->block = block;
+    return out;
+}
+
+void yoke_graph_keep(yoke_graph *graph, yoke_value value)
+{
+    if (value != YOKE_NO_VALUE) {
+        graph->values[value].output = true;
+    }
+}
+
+yoke_value yoke_step_loss(yoke_graph *graph, yoke_value total, yoke_value share, yoke_value n_valid)
+{
+    const yoke_value in[] = {total, share};
+    if (!yoke_values_good(graph, in, 2)) {
+        return YOKE_NO_VALUE;
+    }
+    if (graph->loss != YOKE_NO_VALUE) {
+        yoke_graph_fail(graph, "a graph has one loss; this is the second");
+        return YOKE_NO_VALUE;
+    }
+    graph->values[total].kind = YOKE_VALUE_ACCUMULATOR;
+    graph->loss_total = total;
+    graph->loss_share = share;
+    graph->n_valid = n_valid;
+    graph->loss = tail(
+        graph, &(yoke_node_spec){.op = YOKE_OP_MULTIPLY, .n_in = 2, .in = in, .out_dims = {""}});
+    yoke_graph_keep(graph, graph->loss);
+    yoke_graph_keep(graph, n_valid);
+    return graph->loss;
+}
+
+static yoke_value state(yoke_graph *graph, const char *name, const char *suffix,
+                        const yoke_value_info *like)
+{
+    yoke_value_info info = {
+        .name = yoke_arena_print(graph->arena, "%s.%s", name, suffix),
+        .kind = YOKE_VALUE_STATE,
+        .producer = YOKE_NO_NODE,
+        .gradient_of = YOKE_NO_VALUE,
+        .layout = yoke_layout_replicated(),
+    };
+    if (like) {
+        info.shape = like->shape;
+        for (int i = 0; i < like->shape.n_dims; i++) {
+            info.dims[i] = like->dims[i];
+        }
+    }
+    return yoke_graph_value_add(graph, &info);
+}
+
+/* Squares of the 2-norm of every gradient, side by side, [*]. */
+static yoke_value norms(yoke_graph *graph)
+{
+    yoke_letter(graph, '*', graph->n_parameters);
+    yoke_value *squares = YOKE_ARENA_NEW(graph->arena, yoke_value, graph->n_parameters);
+    for (int64_t i = 0; i < graph->n_parameters; i++) {
+        squares[i] = tail(graph, &(yoke_node_spec){.op = YOKE_OP_SUM_SQUARES,
+                                                   .n_in = 1,
+                                                   .in = &graph->gradients[i],
+                                                   .out_dims = {""}});
+    }
+    return tail(graph, &(yoke_node_spec){.op = YOKE_OP_PACK,
+                                         .n_in = (int)graph->n_parameters,
+                                         .in = squares,
+                                         .out_dims = {"*"}});
+}
+
+static void update(yoke_graph *graph, int64_t index)
+{
+    yoke_value parameter = graph->parameters[index];
+    const char *name = graph->values[parameter].name;
+    yoke_value_info like = graph->values[parameter];
+    const yoke_value in[] = {parameter, state(graph, name, "first", &like),
+                             state(graph, name, "second", &like), graph->gradients[index],
+                             graph->control};
+    float decay = like.decays ? (float)graph->optimizer.decay : 0.0f;
+    tail(graph, &(yoke_node_spec){.op = YOKE_OP_ADAMW,
+                                  .n_in = 5,
+                                  .in = in,
+                                  .attributes = {.decay = decay, .optimizer = &graph->optimizer}});
+}
+
+yoke_status yoke_graph_optimize(yoke_graph *graph, const yoke_optimizer *optimizer)
+{
+    YOKE_ASSERT(graph->gradients && graph->n_valid != YOKE_NO_VALUE);
+    graph->optimizer = *optimizer;
+    graph->norms = norms(graph);
+    yoke_graph_keep(graph, graph->norms);
+    yoke_value total = tail(
+        graph,
+        &(yoke_node_spec){.op = YOKE_OP_SUM, .n_in = 1, .in = &graph->norms, .out_dims = {""}});
+    const yoke_value in[] = {total, graph->n_valid, state(graph, "step", "applied", NULL)};
+    /* The eight control numbers are a vector of their own letter. */
+    yoke_letter(graph, '#', YOKE_N_CONTROLS);
+    graph->control = tail(graph, &(yoke_node_spec){.op = YOKE_OP_ADAMW_CONTROL,
+                                                   .n_in = 3,
+                                                   .in = in,
+                                                   .out_dims = {"#"},
+                                                   .attributes = {.optimizer = &graph->optimizer}});
+    yoke_graph_keep(graph, graph->control);
+    for (int64_t i = 0; i < graph->n_parameters; i++) {
+        update(graph, i);
+    }
+    return yoke_graph_finish(graph);
+}

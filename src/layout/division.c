@@ -1,0 +1,88 @@
+/* Enumerates the divisions of an operator from its index rule and the policy of an axis. Knows no costs. */
+#include "layout/division.h"
+#include <string.h>
+
+bool yoke_node_reads(const yoke_node *node, int i)
+{
+    return i >= 32 || !(yoke_op_get(node->op)->unread >> i & 1u);
+}
+
+static bool is_whole(const yoke_node *node, char letter)
+{
+    const char *whole = yoke_op_get(node->op)->whole;
+    if (!whole) {
+        return false;
+    }
+    if (whole[0] == '$') {
+        size_t n = strlen(node->out_rule[0]);
+        return n > 0 && node->out_rule[0][n - 1] == letter;
+    }
+    return strchr(whole, letter) != NULL;
+}
+
+static bool stands_in_rule(const yoke_node *node, char letter)
+{
+    for (int i = 0; i < node->n_in; i++) {
+        if (strchr(node->in_rule[i], letter)) {
+            return true;
+        }
+    }
+    for (int i = 0; i < node->n_out; i++) {
+        if (strchr(node->out_rule[i], letter)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int yoke_division_list(const yoke_graph *graph, const yoke_node *node, const yoke_policy *policy,
+                       int n_parts, yoke_division *list)
+{
+    const yoke_op_def *def = yoke_op_get(node->op);
+    int n = 0;
+    for (const char *c = policy->compute; *c; c++) {
+        bool uneven = strchr(policy->even, *c) && yoke_letter_extent(graph, *c) % n_parts != 0;
+        if (!uneven && !is_whole(node, *c) && stands_in_rule(node, *c)) {
+            char companion = def->companion ? def->companion(graph, node, *c, n_parts) : 0;
+            list[n++] = (yoke_division){.letter = *c, .companion = companion};
+        }
+    }
+    for (int i = 0; i < YOKE_MAX_LINEAR && def->linear[i]; i++) {
+        list[n++] = (yoke_division){.linear = def->linear[i]};
+    }
+    list[n++] = (yoke_division){0};
+    YOKE_ASSERT(n <= YOKE_MAX_DIVISIONS);
+    return n;
+}
+
+/* The dim on which the division cuts an operand with these letters, or -1. */
+static int divided_dim(const yoke_division *division, const char *rule)
+{
+    for (int d = 0; rule[d]; d++) {
+        if (rule[d] == division->letter ||
+            (division->companion && rule[d] == division->companion)) {
+            return d;
+        }
+    }
+    return -1;
+}
+
+int yoke_division_input(const yoke_division *division, const yoke_node *node, int i)
+{
+    if (division->letter) {
+        int dim = divided_dim(division, node->in_rule[i]);
+        return dim >= 0 ? dim : YOKE_REPLICATED;
+    }
+    bool partial = division->linear == YOKE_ALL_INPUTS || (i < 31 && (division->linear >> i & 1));
+    return partial ? YOKE_PARTIAL_SUM : YOKE_REPLICATED;
+}
+
+int yoke_division_output(const yoke_division *division, const yoke_node *node, int i)
+{
+    if (division->letter) {
+        int dim = divided_dim(division, node->out_rule[i]);
+        int partial = yoke_op_get(node->op)->maximum ? YOKE_PARTIAL_MAX : YOKE_PARTIAL_SUM;
+        return dim >= 0 ? dim : partial;
+    }
+    return division->linear ? YOKE_PARTIAL_SUM : YOKE_REPLICATED;
+}

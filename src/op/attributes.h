@@ -1,0 +1,33 @@
+/*
+ * Attributes: the constants of a node that are not tensors. Plain data; a field that an operator does not use is zero.
+ */
+#ifndef YOKE_OP_ATTRIBUTES_H
+#define YOKE_OP_ATTRIBUTES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "yoke/graph.h"
+#include "yoke/optimizer.h"
+
+/* A matrix product in the dims of its operands. The first `a_split` dims of a are one side of the matrix, the rest the
+ * other: [M | K], or [K | M] if a_transposed. Likewise b: [K | N], or [N | K] if b_transposed. The output is [M | N]. */
+typedef struct yoke_contraction {
+    int a_split, b_split;
+    bool a_transposed, b_transposed;
+} yoke_contraction;
+
+typedef struct yoke_attributes {
+    float epsilon;                         /* norms */
+    float rate;                            /* dropout */
+    float scale;                           /* attention */
+    float base;                            /* rope */
+    int sign;                              /* rope: +1 forward, -1 gradient */
+    uint64_t site;                         /* dropout: yoke_random_name of the site */
+    int64_t n_heads, n_kv_heads, n_tokens; /* attention: global sizes */
+    float decay;                           /* adamw: decoupled weight decay of this parameter */
+    yoke_contraction contraction;          /* matmul */
+    const yoke_optimizer *optimizer;       /* adamw and its control; lives as long as the graph */
+    yoke_shape global[2];                  /* dropout, convert: global shape of the input [0] */
+} yoke_attributes;
+
+#endif

@@ -1,0 +1,13 @@
+/* The table of operators, from the list. */
+#include "op/op.h"
+
+const yoke_op_def *yoke_op_get(yoke_op op)
+{
+    static const yoke_op_def *const table[YOKE_N_OPS] = {
+#define YOKE_OP_ENTRY(upper, lower) [YOKE_OP_##upper] = &yoke_op_##lower,
+        YOKE_OP_LIST(YOKE_OP_ENTRY)
+#undef YOKE_OP_ENTRY
+    };
+    YOKE_ASSERT(op >= 0 && op < YOKE_N_OPS);
+    return table[op];
+}

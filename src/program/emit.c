@@ -1,0 +1,79 @@
+/* Buffers and instructions of one rank's program, as lowering makes them. */
+#include "program/lower.h"
+
+bool yoke_value_is_per_microbatch(const yoke_value_info *info)
+{
+    return info->kind == YOKE_VALUE_INPUT || info->kind == YOKE_VALUE_ACTIVATION;
+}
+
+int *yoke_lowering_slot(yoke_lowering *low, yoke_value value, int microbatch)
+{
+    bool per = yoke_value_is_per_microbatch(&low->graph->values[value]);
+    int column = per ? microbatch + 1 : 0;
+    return &low->buffer_of[(int64_t)value * (low->n_microbatches + 1) + column];
+}
+
+int yoke_lowering_buffer(yoke_lowering *low, yoke_value value, int microbatch)
+{
+    int buffer = *yoke_lowering_slot(low, value, microbatch);
+    YOKE_ASSERT(buffer != YOKE_NO_BUFFER);
+    return buffer;
+}
+
+/* Lasting kinds are told by the value; the rest is settled by the plan, once it is known how long they live. */
+static yoke_buffer_kind kind_of(const yoke_value_info *info)
+{
+    if (info->kind == YOKE_VALUE_PARAMETER) {
+        return YOKE_BUFFER_PARAMS;
+    }
+    if (info->kind == YOKE_VALUE_STATE) {
+        return YOKE_BUFFER_OPTIMIZER;
+    }
+    bool gradient = info->gradient_of != YOKE_NO_VALUE;
+    bool lasts = info->kind == YOKE_VALUE_ACCUMULATOR || info->kind == YOKE_VALUE_STEP;
+    return gradient && lasts ? YOKE_BUFFER_GRADS : YOKE_BUFFER_SCRATCH;
+}
+
+int yoke_lowering_buffer_add(yoke_lowering *low, yoke_value value, int microbatch, int root)
+{
+    yoke_program *program = low->program;
+    const yoke_value_info *info = &low->graph->values[value];
+    bool per = yoke_value_is_per_microbatch(info);
+    program->buffers = yoke_arena_grow(low->set->arena, program->buffers, program->n_buffers,
+                                       &program->buffers_capacity, sizeof *program->buffers);
+    int id = (int)program->n_buffers++;
+    yoke_buffer *buffer = &program->buffers[id];
+    *buffer = (yoke_buffer){
+        .value = value,
+        .microbatch = per ? microbatch : YOKE_ONCE_A_STEP,
+        .kind = root == YOKE_NO_BUFFER ? kind_of(info) : program->buffers[root].kind,
+        .shard = yoke_layout_shard(&low->set->mesh, info->layout, &info->shape, low->rank),
+        .root = root == YOKE_NO_BUFFER ? id : program->buffers[root].root,
+        .first = -1,
+        .last = -1,
+    };
+    buffer->bytes = yoke_shard_elements(&buffer->shard) * 4;
+    *yoke_lowering_slot(low, value, microbatch) = id;
+    return id;
+}
+
+void yoke_lowering_emit(yoke_lowering *low, yoke_opcode opcode, yoke_instruction extra,
+                        const int *in_out)
+{
+    yoke_program *program = low->program;
+    yoke_arena *arena = low->set->arena;
+    extra.opcode = opcode;
+    extra.region = low->region;
+    extra.block = low->block;
+    extra.microbatch = low->microbatch;
+    extra.operands = (int)program->n_operands;
+    for (int i = 0; i < extra.n_in + extra.n_out; i++) {
+        program->operands = yoke_arena_grow(arena, program->operands, program->n_operands,
+                                            &program->operands_capacity, sizeof *program->operands);
+        program->operands[program->n_operands++] = in_out[i];
+    }
+    program->instructions =
+        yoke_arena_grow(arena, program->instructions, program->n_instructions,
+                        &program->instructions_capacity, sizeof *program->instructions);
+    program->instructions[program->n_instructions++] = extra;
+}

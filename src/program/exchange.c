@@ -1,0 +1,231 @@
+/*
+ * Messages and collectives of one rank's program.
+ *
+ * A receive is started and waited for where its value is first read. A send is started as soon as its value is there and waited
+ * for when the same value of the micro-batch after the next is to be sent, or at the end of the micro-batches: late enough not to
+ * stall, early enough that two buffers of a boundary suffice.
+ */
+#include "program/lower.h"
+#include <string.h>
+
+enum { SENDS_IN_FLIGHT = 2 };
+
+static int add_transfer(yoke_lowering *low, yoke_program_transfer transfer)
+{
+    yoke_program *program = low->program;
+    program->transfers = yoke_arena_grow(low->set->arena, program->transfers, program->n_transfers,
+                                         &program->transfers_capacity, sizeof *program->transfers);
+    transfer.microbatch = low->microbatch;
+    transfer.tag = transfer.value * (low->n_microbatches + 1) + low->microbatch + 1;
+    program->transfers[program->n_transfers] = transfer;
+    return (int)program->n_transfers++;
+}
+
+static void start(yoke_lowering *low, yoke_opcode opcode, int transfer)
+{
+    const yoke_program_transfer *t = &low->program->transfers[transfer];
+    bool in = t->in != YOKE_NO_BUFFER, out = t->out != YOKE_NO_BUFFER;
+    const int operands[] = {in ? t->in : t->out, t->out};
+    yoke_lowering_emit(
+        low, opcode,
+        (yoke_instruction){.node = YOKE_NO_NODE, .transfer = transfer, .n_in = in, .n_out = out},
+        operands);
+}
+
+void yoke_lowering_wait(yoke_lowering *low, int transfer)
+{
+    yoke_lowering_emit(low, YOKE_OPCODE_WAIT,
+                       (yoke_instruction){.node = YOKE_NO_NODE, .transfer = transfer}, NULL);
+}
+
+/* --- Messages --------------------------------------------------------------------------------- */
+
+/* Waits for the oldest send of `value` to `peer` once too many are in flight. */
+static void limit_sends(yoke_lowering *low, yoke_value value, int peer)
+{
+    int in_flight = 0;
+    yoke_pending_send *oldest = NULL;
+    for (int64_t i = low->n_pending - 1; i >= 0; i--) {
+        yoke_pending_send *send = &low->pending[i];
+        const yoke_program_transfer *t = &low->program->transfers[send->transfer];
+        if (!send->waited && t->value == value && t->peer == peer) {
+            in_flight++;
+            oldest = send;
+        }
+    }
+    if (in_flight >= SENDS_IN_FLIGHT) {
+        yoke_lowering_wait(low, oldest->transfer);
+        oldest->waited = true;
+    }
+}
+
+static void send_to(yoke_lowering *low, yoke_value value, int microbatch, int stage)
+{
+    int peer = yoke_mesh_neighbour(&low->set->mesh, low->rank, YOKE_AXIS_PP, stage);
+    int buffer = yoke_lowering_buffer(low, value, microbatch);
+    limit_sends(low, value, peer);
+    int transfer = add_transfer(low, (yoke_program_transfer){
+                                         .kind = YOKE_EXCHANGE_SEND,
+                                         .axis = YOKE_AXIS_PP,
+                                         .value = value,
+                                         .peer = peer,
+                                         .elements = low->program->buffers[buffer].bytes / 4,
+                                         .in = buffer,
+                                         .out = YOKE_NO_BUFFER,
+                                     });
+    start(low, YOKE_OPCODE_SEND, transfer);
+    low->pending = yoke_arena_grow(low->set->arena, low->pending, low->n_pending,
+                                   &low->pending_capacity, sizeof *low->pending);
+    low->pending[low->n_pending++] = (yoke_pending_send){.transfer = transfer};
+}
+
+void yoke_lowering_send(yoke_lowering *low, yoke_value value, int microbatch)
+{
+    for (int stage = 0; stage < low->set->schedule.n_stages; stage++) {
+        if (stage != low->stage && low->readers[value] >> stage & 1) {
+            send_to(low, value, microbatch, stage);
+        }
+    }
+}
+
+void yoke_lowering_receive(yoke_lowering *low, yoke_value value, int microbatch)
+{
+    const yoke_value_info *info = &low->graph->values[value];
+    int block = low->graph->nodes[info->producer].block;
+    int stage = low->set->schedule.stage_of_chunk[low->chunk_of_block[block]];
+    int buffer = yoke_lowering_buffer_add(low, value, microbatch, YOKE_NO_BUFFER);
+    int transfer = add_transfer(
+        low, (yoke_program_transfer){
+                 .kind = YOKE_EXCHANGE_RECV,
+                 .axis = YOKE_AXIS_PP,
+                 .value = value,
+                 .peer = yoke_mesh_neighbour(&low->set->mesh, low->rank, YOKE_AXIS_PP, stage),
+                 .elements = low->program->buffers[buffer].bytes / 4,
+                 .in = YOKE_NO_BUFFER,
+                 .out = buffer,
+             });
+    start(low, YOKE_OPCODE_RECV, transfer);
+}
+
+void yoke_lowering_wait_sends(yoke_lowering *low)
+{
+    for (int64_t i = 0; i < low->n_pending; i++) {
+        if (!low->pending[i].waited) {
+            yoke_lowering_wait(low, low->pending[i].transfer);
+        }
+    }
+    low->n_pending = 0;
+}
+
+/* --- Collectives ------------------------------------------------------------------------------ */
+
+/* Index of the group with these members, made if it is new. */
+static int find_group(yoke_program_set *set, const int *members, int n)
+{
+    for (int g = 0; g < set->n_groups; g++) {
+        if (set->group_size[g] == n &&
+            memcmp(set->group_ranks[g], members, sizeof(int) * (size_t)n) == 0) {
+            return g;
+        }
+    }
+    set->group_size = yoke_arena_grow(set->arena, set->group_size, set->n_groups,
+                                      &set->sizes_capacity, sizeof *set->group_size);
+    set->group_ranks = yoke_arena_grow(set->arena, set->group_ranks, set->n_groups,
+                                       &set->groups_capacity, sizeof *set->group_ranks);
+    set->group_size[set->n_groups] = n;
+    set->group_ranks[set->n_groups] = YOKE_ARENA_NEW(set->arena, int, n);
+    memcpy(set->group_ranks[set->n_groups], members, sizeof(int) * (size_t)n);
+    return set->n_groups++;
+}
+
+/* The group of the rank at hand along one axis, among the coordinates in `mask`. */
+static int group_along(yoke_lowering *low, yoke_axis axis, uint64_t mask)
+{
+    int members[YOKE_MAX_RANKS], n = 0;
+    for (int c = 0; c < low->set->mesh.size[axis]; c++) {
+        if (axis != YOKE_AXIS_PP || mask >> c & 1) {
+            members[n++] = yoke_mesh_neighbour(&low->set->mesh, low->rank, axis, c);
+        }
+    }
+    return find_group(low->set, members, n);
+}
+
+static const yoke_shard *shards_of_members(yoke_lowering *low, int group,
+                                           const yoke_value_info *info)
+{
+    int n = low->set->group_size[group];
+    yoke_shard *shards = YOKE_ARENA_NEW(low->set->arena, yoke_shard, n);
+    for (int i = 0; i < n; i++) {
+        int member = low->set->group_ranks[group][i];
+        shards[i] = yoke_layout_shard(&low->set->mesh, info->layout, &info->shape, member);
+    }
+    return shards;
+}
+
+/* An all_reduce works in place: on the input itself if nobody reads it later, else on a copy. */
+static int in_place_buffer(yoke_lowering *low, const yoke_node *node, int microbatch)
+{
+    int in = yoke_lowering_buffer(low, node->in[0], microbatch);
+    if (yoke_lowering_may_take(low, node, node->in[0])) {
+        return yoke_lowering_buffer_add(low, node->out[0], microbatch, in);
+    }
+    int out = yoke_lowering_buffer_add(low, node->out[0], microbatch, YOKE_NO_BUFFER);
+    const int operands[] = {in, out};
+    yoke_lowering_emit(
+        low, YOKE_OPCODE_COPY,
+        (yoke_instruction){
+            .node = YOKE_NO_NODE, .transfer = YOKE_NO_TRANSFER, .n_in = 1, .n_out = 1},
+        operands);
+    return out;
+}
+
+static void all_reduce(yoke_lowering *low, yoke_program_transfer transfer, int buffer)
+{
+    transfer.in = transfer.out = buffer;
+    transfer.elements = low->program->buffers[buffer].bytes / 4;
+    int id = add_transfer(low, transfer);
+    start(low, YOKE_OPCODE_COLLECTIVE, id);
+    yoke_lowering_wait(low, id);
+}
+
+void yoke_lowering_convert(yoke_lowering *low, const yoke_node *node, int microbatch)
+{
+    const yoke_value_info *from = &low->graph->values[node->in[0]];
+    yoke_program_transfer transfer = {
+        .conversion = node->conversion,
+        .axis = node->axis,
+        .value = node->out[0],
+        .group = group_along(low, node->axis, UINT64_MAX),
+    };
+    if (node->conversion == YOKE_CONVERT_ALL_REDUCE) {
+        bool max = from->layout.place[node->axis] == YOKE_PARTIAL_MAX;
+        transfer.kind = max ? YOKE_EXCHANGE_ALL_REDUCE_MAX : YOKE_EXCHANGE_ALL_REDUCE_SUM;
+        all_reduce(low, transfer, in_place_buffer(low, node, microbatch));
+        return;
+    }
+    transfer.kind =
+        node->conversion == YOKE_CONVERT_REDUCE_SCATTER ? YOKE_EXCHANGE_SUM : YOKE_EXCHANGE_COPY;
+    transfer.in = yoke_lowering_buffer(low, node->in[0], microbatch);
+    transfer.out = yoke_lowering_buffer_add(low, node->out[0], microbatch, YOKE_NO_BUFFER);
+    transfer.elements = low->program->buffers[transfer.out].bytes / 4;
+    transfer.in_shards = shards_of_members(low, transfer.group, from);
+    yoke_shard *out_shard = YOKE_ARENA_NEW(low->set->arena, yoke_shard, 1);
+    *out_shard = low->program->buffers[transfer.out].shard;
+    transfer.out_shard = out_shard;
+    int id = add_transfer(low, transfer);
+    start(low, YOKE_OPCODE_COLLECTIVE, id);
+    yoke_lowering_wait(low, id);
+}
+
+void yoke_lowering_sum_stages(yoke_lowering *low, yoke_value value, int buffer, uint64_t stages)
+{
+    all_reduce(low,
+               (yoke_program_transfer){
+                   .kind = YOKE_EXCHANGE_ALL_REDUCE_SUM,
+                   .conversion = YOKE_CONVERT_ALL_REDUCE,
+                   .axis = YOKE_AXIS_PP,
+                   .value = value,
+                   .group = group_along(low, YOKE_AXIS_PP, stages),
+               },
+               buffer);
+}

@@ -1,0 +1,321 @@
+/*
+ * Lowering: one rank's program from graph, placement and schedule.
+ *
+ *   head once;  the actions of the schedule, each running one chunk's nodes of one micro-batch;  tail once
+ *
+ * A node becomes a kernel, a convert that moves bytes a collective, a value that another stage reads a message. Inputs are loaded
+ * where they are first read.
+ */
+#include "program/lower.h"
+#include <string.h>
+#include "layout/division.h"
+
+/* --- What runs here ----------------------------------------------------------------------------- */
+
+static bool is_inside(const yoke_node *node)
+{
+    return node->region == YOKE_REGION_FORWARD || node->region == YOKE_REGION_BACKWARD;
+}
+
+/* Stages on which a node runs. */
+static uint64_t stages_of_node(const yoke_lowering *low, const yoke_node *node)
+{
+    if (is_inside(node)) {
+        return UINT64_C(1) << low->set->schedule.stage_of_chunk[low->chunk_of_block[node->block]];
+    }
+    return node->n_out ? low->set->stages[node->out[0]] : low->set->stages[node->in[0]];
+}
+
+static bool runs_here(const yoke_lowering *low, const yoke_node *node)
+{
+    return stages_of_node(low, node) >> low->stage & 1;
+}
+
+static void find_last_reads(yoke_lowering *low)
+{
+    const yoke_graph *graph = low->graph;
+    for (int64_t v = 0; v < graph->n_values; v++) {
+        low->last_read[v] = -1;
+    }
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const yoke_node *node = &graph->nodes[i];
+        for (int k = 0; runs_here(low, node) && k < node->n_in; k++) {
+            if (yoke_node_reads(node, k)) {
+                low->last_read[node->in[k]] = (int)i;
+            }
+        }
+    }
+}
+
+bool yoke_lowering_may_take(const yoke_lowering *low, const yoke_node *node, yoke_value value)
+{
+    const yoke_value_info *info = &low->graph->values[value];
+    bool made_here = info->kind == YOKE_VALUE_ACTIVATION || info->kind == YOKE_VALUE_ACCUMULATOR ||
+                     info->kind == YOKE_VALUE_STEP;
+    if (!made_here || info->output || low->graph->nodes + low->last_read[value] != node) {
+        return false;
+    }
+    if (!yoke_value_is_per_microbatch(info)) {
+        return !is_inside(node) && low->graph->values[node->out[0]].kind != YOKE_VALUE_ACCUMULATOR;
+    }
+    bool sent = low->readers[value] & ~(UINT64_C(1) << low->stage) &&
+                runs_here(low, &low->graph->nodes[info->producer]);
+    return !sent;
+}
+
+/* --- Nodes ---------------------------------------------------------------------------------------- */
+
+static void load_input(yoke_lowering *low, yoke_value value, int microbatch)
+{
+    int buffer = yoke_lowering_buffer_add(low, value, microbatch, YOKE_NO_BUFFER);
+    yoke_lowering_emit(
+        low, YOKE_OPCODE_LOAD,
+        (yoke_instruction){.node = YOKE_NO_NODE, .transfer = YOKE_NO_TRANSFER, .n_out = 1},
+        &buffer);
+}
+
+static int input_buffer(yoke_lowering *low, const yoke_node *node, int i, int microbatch)
+{
+    if (!yoke_node_reads(node, i)) {
+        return YOKE_NO_BUFFER;
+    }
+    bool missing = *yoke_lowering_slot(low, node->in[i], microbatch) == YOKE_NO_BUFFER;
+    if (missing && low->graph->values[node->in[i]].kind == YOKE_VALUE_INPUT) {
+        load_input(low, node->in[i], microbatch);
+    }
+    return yoke_lowering_buffer(low, node->in[i], microbatch);
+}
+
+/* The input whose storage the first output takes over, or YOKE_NO_BUFFER. */
+static int reused_buffer(const yoke_lowering *low, const yoke_node *node, const int *in)
+{
+    const yoke_op_def *def = yoke_op_get(node->op);
+    yoke_shape want = low->graph->values[node->out[0]].shape;
+    for (int i = 0; i < node->n_in && i < 32; i++) {
+        bool allowed = def->reuses >> i & 1u;
+        if (allowed && in[i] != YOKE_NO_BUFFER && yoke_lowering_may_take(low, node, node->in[i]) &&
+            memcmp(&want, &low->graph->values[node->in[i]].shape, sizeof want) == 0) {
+            return in[i];
+        }
+    }
+    return YOKE_NO_BUFFER;
+}
+
+static int output_buffer(yoke_lowering *low, const yoke_node *node, int i, const int *in)
+{
+    bool accumulates = low->graph->values[node->out[i]].kind == YOKE_VALUE_ACCUMULATOR;
+    int found = *yoke_lowering_slot(low, node->out[i], low->microbatch);
+    if (accumulates && found != YOKE_NO_BUFFER) {
+        return found;
+    }
+    int root = i == 0 && !accumulates ? reused_buffer(low, node, in) : YOKE_NO_BUFFER;
+    return yoke_lowering_buffer_add(low, node->out[i], low->microbatch, root);
+}
+
+/* A kernel over these inputs, some of which may be YOKE_NO_BUFFER. */
+static void emit_kernel(yoke_lowering *low, const yoke_node *node, int n_in, const int *in)
+{
+    int *operands = YOKE_ARENA_NEW(low->set->arena, int, n_in + node->n_out);
+    memcpy(operands, in, sizeof(int) * (size_t)n_in);
+    bool accumulate = false;
+    for (int i = 0; i < node->n_out; i++) {
+        operands[n_in + i] = output_buffer(low, node, i, in);
+        accumulate = low->written[node->out[i]];
+        low->written[node->out[i]] =
+            low->graph->values[node->out[i]].kind == YOKE_VALUE_ACCUMULATOR;
+    }
+    bool keeps = node->conversion == YOKE_CONVERT_MASK &&
+                 yoke_mesh_coordinate(&low->set->mesh, low->rank, node->axis) == 0;
+    yoke_lowering_emit(low, YOKE_OPCODE_KERNEL,
+                       (yoke_instruction){.node = (int)(node - low->graph->nodes),
+                                          .transfer = YOKE_NO_TRANSFER,
+                                          .n_in = n_in,
+                                          .n_out = node->n_out,
+                                          .accumulate = accumulate,
+                                          .keeps = keeps},
+                       operands);
+}
+
+/* True if some input lives on fewer stages than the result: then each stage adds its own part. */
+static bool spans_stages(const yoke_lowering *low, const yoke_node *node)
+{
+    bool spans = yoke_op_get(node->op)->spans && node->region == YOKE_REGION_TAIL;
+    for (int i = 0; spans && i < node->n_in; i++) {
+        if (low->set->stages[node->in[i]] != low->set->stages[node->out[0]]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void copy_or_take(yoke_lowering *low, const yoke_node *node, yoke_value value, int buffer)
+{
+    if (yoke_lowering_may_take(low, node, value)) {
+        yoke_lowering_buffer_add(low, node->out[0], low->microbatch, buffer);
+        return;
+    }
+    const int operands[] = {
+        buffer, yoke_lowering_buffer_add(low, node->out[0], low->microbatch, YOKE_NO_BUFFER)};
+    yoke_lowering_emit(
+        low, YOKE_OPCODE_COPY,
+        (yoke_instruction){
+            .node = YOKE_NO_NODE, .transfer = YOKE_NO_TRANSFER, .n_in = 1, .n_out = 1},
+        operands);
+}
+
+/* This stage's part, then the sum over the stages. */
+static void emit_spanning(yoke_lowering *low, const yoke_node *node, int *in)
+{
+    int n_here = 0, here = -1;
+    for (int i = 0; i < node->n_in; i++) {
+        bool mine = yoke_place_contributor(low->set, node, i) == low->stage;
+        in[i] = mine ? yoke_lowering_buffer(low, node->in[i], low->microbatch) : YOKE_NO_BUFFER;
+        n_here += mine;
+        here = mine ? i : here;
+    }
+    if (node->op == YOKE_OP_ADD && n_here == 1) {
+        copy_or_take(low, node, node->in[here], in[here]);
+    } else {
+        emit_kernel(low, node, node->n_in, in);
+    }
+    int buffer = yoke_lowering_buffer(low, node->out[0], low->microbatch);
+    yoke_lowering_sum_stages(low, node->out[0], buffer, low->set->stages[node->out[0]]);
+}
+
+static bool moves_bytes(const yoke_node *node)
+{
+    return node->op == YOKE_OP_CONVERT && node->conversion != YOKE_CONVERT_SLICE &&
+           node->conversion != YOKE_CONVERT_MASK;
+}
+
+static void emit_node(yoke_lowering *low, const yoke_node *node)
+{
+    low->block = node->block;
+    int *in = YOKE_ARENA_NEW(low->set->arena, int, node->n_in);
+    if (spans_stages(low, node)) {
+        emit_spanning(low, node, in);
+        return;
+    }
+    for (int i = 0; i < node->n_in; i++) {
+        in[i] = input_buffer(low, node, i, low->microbatch);
+    }
+    if (moves_bytes(node)) {
+        yoke_lowering_convert(low, node, low->microbatch);
+    } else {
+        emit_kernel(low, node, node->n_in, in);
+    }
+}
+
+/* --- The step ------------------------------------------------------------------------------------- */
+
+static void add_lasting_buffers(yoke_lowering *low)
+{
+    const yoke_graph *graph = low->graph;
+    for (int64_t v = 0; v < graph->n_values; v++) {
+        bool lasting = graph->values[v].kind == YOKE_VALUE_PARAMETER ||
+                       graph->values[v].kind == YOKE_VALUE_STATE;
+        if (lasting && low->set->stages[v] >> low->stage & 1) {
+            yoke_lowering_buffer_add(low, (yoke_value)v, YOKE_ONCE_A_STEP, YOKE_NO_BUFFER);
+        }
+    }
+}
+
+/* Nodes of head or tail; those that accumulate are run for one micro-batch, or only the others once. */
+static void emit_once(yoke_lowering *low, yoke_region region, bool accumulating, int microbatch)
+{
+    low->region = region;
+    low->microbatch = microbatch;
+    for (int64_t i = 0; i < low->graph->n_nodes; i++) {
+        const yoke_node *node = &low->graph->nodes[i];
+        bool sums = node->n_out && low->graph->values[node->out[0]].kind == YOKE_VALUE_ACCUMULATOR;
+        if (node->region == region && sums == accumulating && runs_here(low, node)) {
+            emit_node(low, node);
+        }
+    }
+}
+
+static bool in_action(const yoke_lowering *low, const yoke_action *action, const yoke_node *node)
+{
+    yoke_region region = action->kind == YOKE_ACTION_F ? YOKE_REGION_FORWARD : YOKE_REGION_BACKWARD;
+    return node->region == region && low->chunk_of_block[node->block] == action->chunk;
+}
+
+/* Marks the values that the action reads from other stages and that have not come yet. */
+static bool mark_remote_inputs(yoke_lowering *low, const yoke_action *action)
+{
+    bool any = false;
+    for (int64_t i = 0; i < low->graph->n_nodes; i++) {
+        const yoke_node *node = &low->graph->nodes[i];
+        for (int k = 0; in_action(low, action, node) && k < node->n_in; k++) {
+            const yoke_value_info *info = &low->graph->values[node->in[k]];
+            bool remote = info->kind == YOKE_VALUE_ACTIVATION && yoke_node_reads(node, k) &&
+                          !runs_here(low, &low->graph->nodes[info->producer]);
+            if (remote &&
+                *yoke_lowering_slot(low, node->in[k], action->microbatch) == YOKE_NO_BUFFER) {
+                low->wanted[node->in[k]] = any = true;
+            }
+        }
+    }
+    return any;
+}
+
+/* Receives them in the order in which their stage makes them, which is the order in which it sends them. */
+static void receive_inputs(yoke_lowering *low, const yoke_action *action)
+{
+    if (!mark_remote_inputs(low, action)) {
+        return;
+    }
+    int64_t first = low->program->n_transfers;
+    for (int64_t i = 0; i < low->graph->n_nodes; i++) {
+        const yoke_node *node = &low->graph->nodes[i];
+        for (int k = 0; k < node->n_out; k++) {
+            if (low->wanted[node->out[k]]) {
+                low->wanted[node->out[k]] = false;
+                yoke_lowering_receive(low, node->out[k], action->microbatch);
+            }
+        }
+    }
+    for (int64_t t = first; t < low->program->n_transfers; t++) {
+        yoke_lowering_wait(low, (int)t);
+    }
+}
+
+static void emit_action(yoke_lowering *low, const yoke_action *action)
+{
+    low->region = action->kind == YOKE_ACTION_F ? YOKE_REGION_FORWARD : YOKE_REGION_BACKWARD;
+    low->microbatch = action->microbatch;
+    receive_inputs(low, action);
+    for (int64_t i = 0; i < low->graph->n_nodes; i++) {
+        const yoke_node *node = &low->graph->nodes[i];
+        if (!in_action(low, action, node)) {
+            continue;
+        }
+        emit_node(low, node);
+        for (int k = 0; k < node->n_out; k++) {
+            yoke_lowering_send(low, node->out[k], action->microbatch);
+        }
+    }
+}
+
+void yoke_lower_rank(yoke_lowering *low)
+{
+    int64_t slots = low->graph->n_values * (low->n_microbatches + 1);
+    for (int64_t i = 0; i < slots; i++) {
+        low->buffer_of[i] = YOKE_NO_BUFFER;
+    }
+    memset(low->written, 0, sizeof(bool) * (size_t)low->graph->n_values);
+    find_last_reads(low);
+    low->block = YOKE_NO_BLOCK;
+    add_lasting_buffers(low);
+    for (int m = 0; m < low->n_microbatches; m++) {
+        emit_once(low, YOKE_REGION_HEAD, true, m);
+    }
+    emit_once(low, YOKE_REGION_HEAD, false, YOKE_ONCE_A_STEP);
+    const yoke_stage_actions *actions = &low->set->schedule.stage[low->stage];
+    for (int i = 0; i < actions->n; i++) {
+        emit_action(low, &actions->action[i]);
+    }
+    low->region = YOKE_REGION_TAIL;
+    yoke_lowering_wait_sends(low);
+    emit_once(low, YOKE_REGION_TAIL, false, YOKE_ONCE_A_STEP);
+}

@@ -1,0 +1,72 @@
+/*
+ * Lowering, shared by its files: the state of turning a graph and a schedule into one rank's program.
+ */
+#ifndef YOKE_PROGRAM_LOWER_H
+#define YOKE_PROGRAM_LOWER_H
+
+#include "program/program.h"
+
+/* A started message whose wait is yet to be placed. */
+typedef struct yoke_pending_send {
+    int transfer;
+    bool waited;
+} yoke_pending_send;
+
+typedef struct yoke_lowering {
+    yoke_program_set *set;
+    const yoke_graph *graph;
+    yoke_program *program; /* of the rank at hand */
+    int rank, stage;
+    int n_microbatches;
+    const int *chunk_of_block;
+    int *
+        buffer_of; /* [values * (microbatches + 1)] buffers of the rank at hand, or YOKE_NO_BUFFER */
+    bool *wanted;  /* [values] scratch of receiving */
+    bool *written;  /* [values] accumulators that already hold a micro-batch */
+    int *last_read; /* [values] last node on this stage that reads it, by position; or -1 */
+    const uint64_t *readers; /* [values] stages that read it in the forward or backward pass */
+    yoke_pending_send *pending;
+    int64_t n_pending, pending_capacity;
+    yoke_region region; /* of what is emitted now */
+    int block, microbatch;
+} yoke_lowering;
+
+/* --- place.c: who holds what --- */
+
+/* Stages that hold each value, one bit a stage; YOKE_BAD_INPUT if something can be computed nowhere. */
+yoke_status yoke_place_stages(yoke_program_set *set, const int *chunk_of_block) YOKE_MUST_USE;
+
+/* The stage that contributes input i of an operator that spans stages: the first that holds it. */
+int yoke_place_contributor(const yoke_program_set *set, const yoke_node *node, int i);
+
+/* --- emit.c: buffers and single instructions --- */
+
+int *yoke_lowering_slot(yoke_lowering *low, yoke_value value, int microbatch);
+int yoke_lowering_buffer(yoke_lowering *low, yoke_value value,
+                         int microbatch); /* asserts that it is there */
+/* A new buffer for a value; takes the storage of `root` unless that is YOKE_NO_BUFFER. */
+int yoke_lowering_buffer_add(yoke_lowering *low, yoke_value value, int microbatch, int root);
+void yoke_lowering_emit(yoke_lowering *low, yoke_opcode opcode, yoke_instruction extra,
+                        const int *in_out);
+/* True if `node` is the last to read `value` on this rank and nobody else holds on to it: then a result may take its storage. */
+bool yoke_lowering_may_take(const yoke_lowering *low, const yoke_node *node, yoke_value value);
+bool yoke_value_is_per_microbatch(const yoke_value_info *info);
+
+/* --- exchange.c: messages and collectives --- */
+
+void yoke_lowering_send(yoke_lowering *low, yoke_value value, int microbatch);
+void yoke_lowering_receive(yoke_lowering *low, yoke_value value, int microbatch); /* starts it */
+void yoke_lowering_wait(yoke_lowering *low, int transfer);
+void yoke_lowering_wait_sends(yoke_lowering *low);
+/* `node` is a convert along an axis whose conversion moves bytes. */
+void yoke_lowering_convert(yoke_lowering *low, const yoke_node *node, int microbatch);
+/* Sums the buffer of `value` in place over the stages in `stages`. */
+void yoke_lowering_sum_stages(yoke_lowering *low, yoke_value value, int buffer, uint64_t stages);
+
+/* --- lower.c, plan.c --- */
+
+void yoke_lower_rank(yoke_lowering *low);
+void yoke_plan_memory(yoke_program_set *set, yoke_program *program,
+                      const yoke_program_request *request);
+
+#endif

@@ -1,0 +1,188 @@
+/*
+ * Program: everything one rank does in a step, as a flat list of instructions over planned buffers.
+ *
+ * Offsets, no pointers; no branches; nothing depends on the values of tensors, so one program serves every step. The programs of
+ * all ranks stand side by side in a set, because only together can they be verified: see yoke_program_verify.
+ */
+#ifndef YOKE_PROGRAM_PROGRAM_H
+#define YOKE_PROGRAM_PROGRAM_H
+
+#include <stdio.h>
+#include "graph/graph.h"
+#include "yoke/schedule.h"
+
+/* X(enumerator, name, reads its inputs, writes its outputs, starts a transfer, ends one). An operand of a started transfer belongs to it
+ * until its wait. Printing, liveness, verification and execution are driven by this table. */
+#define YOKE_OPCODE_LIST(X)                                                                        \
+    X(LOAD, load, false, true, false, false)                                                       \
+    X(KERNEL, kernel, true, true, false, false)                                                    \
+    X(COPY, copy, true, true, false, false)                                                        \
+    X(SEND, send, true, false, true, false)                                                        \
+    X(RECV, recv, false, true, true, false)                                                        \
+    X(COLLECTIVE, collective, true, true, true, false)                                             \
+    X(WAIT, wait, false, false, false, true)
+
+typedef enum yoke_opcode {
+#define YOKE_OPCODE_ENUM(upper, lower, reads, writes, starts, ends) YOKE_OPCODE_##upper,
+    YOKE_OPCODE_LIST(YOKE_OPCODE_ENUM)
+#undef YOKE_OPCODE_ENUM
+        YOKE_N_OPCODES
+} yoke_opcode;
+
+typedef struct yoke_opcode_def {
+    const char *name;
+    bool reads, writes, starts, ends;
+} yoke_opcode_def;
+
+const yoke_opcode_def *yoke_opcode_get(yoke_opcode opcode);
+
+/* X(enumerator, name, help): what a rank's memory is for. The first three live between steps. */
+#define YOKE_BUFFER_KIND_LIST(X)                                                                   \
+    X(PARAMS, params, "parameters")                                                                \
+    X(GRADS, grads, "gradients, summed over the micro-batches")                                    \
+    X(OPTIMIZER, optimizer, "moments of the optimizer")                                            \
+    X(STASH, stash, "activations kept from forward to backward")                                   \
+    X(SCRATCH, scratch, "everything shorter")
+
+typedef enum yoke_buffer_kind {
+#define YOKE_BUFFER_KIND_ENUM(upper, lower, help) YOKE_BUFFER_##upper,
+    YOKE_BUFFER_KIND_LIST(YOKE_BUFFER_KIND_ENUM)
+#undef YOKE_BUFFER_KIND_ENUM
+        YOKE_N_BUFFER_KINDS
+} yoke_buffer_kind;
+
+enum { YOKE_NO_BUFFER = -1, YOKE_NO_TRANSFER = -1, YOKE_ONCE_A_STEP = -1, YOKE_ALIGNMENT = 64 };
+
+/* One rank's piece of a value, for one micro-batch or for the step. */
+typedef struct yoke_buffer {
+    yoke_value value;
+    int microbatch; /* or YOKE_ONCE_A_STEP */
+    yoke_buffer_kind kind;
+    yoke_shard shard;
+    int64_t bytes;  /* unpadded */
+    int64_t offset; /* in the slab, a multiple of YOKE_ALIGNMENT */
+    int root;       /* the buffer whose storage it takes over; itself if none */
+    int first,
+        last; /* instructions between which the storage is in use; of roots, aliases included */
+} yoke_buffer;
+
+typedef enum yoke_exchange {
+    YOKE_EXCHANGE_SEND,
+    YOKE_EXCHANGE_RECV,
+    YOKE_EXCHANGE_ALL_REDUCE_SUM, /* in place */
+    YOKE_EXCHANGE_ALL_REDUCE_MAX, /* in place */
+    YOKE_EXCHANGE_COPY,           /* all_gather, all_to_all: pieces are copied */
+    YOKE_EXCHANGE_SUM             /* reduce_scatter: pieces are summed */
+} yoke_exchange;
+
+/* One rank's end of a message or collective. */
+typedef struct yoke_program_transfer {
+    yoke_exchange kind;
+    yoke_conversion conversion; /* collectives: the row of the table that it is */
+    yoke_axis axis;
+    yoke_value value;
+    int microbatch;
+    int group; /* collectives: in the set's list */
+    int peer;  /* send, recv: rank */
+    int tag;   /* the same at both ends, another for each value and micro-batch */
+    int64_t elements;
+    int in, out;                 /* buffers; YOKE_NO_BUFFER where there is none */
+    const yoke_shard *in_shards; /* copy, sum: piece of each member */
+    const yoke_shard *out_shard;
+} yoke_program_transfer;
+
+typedef struct yoke_instruction {
+    yoke_opcode opcode;
+    yoke_region region;
+    int block;
+    int microbatch;
+    int node;     /* kernel: of the graph, else YOKE_NO_NODE */
+    int operands; /* first, in the program's list: n_in inputs, then n_out outputs; YOKE_NO_BUFFER for one that is not read or not here */
+    int n_in, n_out;
+    int transfer;    /* start, wait: which */
+    bool accumulate; /* kernel: adds to its outputs */
+    bool keeps;      /* kernel of a mask: this rank's value counts */
+} yoke_instruction;
+
+typedef struct yoke_program {
+    int rank;
+    yoke_instruction *instructions;
+    int64_t n_instructions, instructions_capacity;
+    int *operands;
+    int64_t n_operands, operands_capacity;
+    yoke_buffer *buffers;
+    int64_t n_buffers, buffers_capacity;
+    yoke_program_transfer *transfers;
+    int64_t n_transfers, transfers_capacity;
+    int64_t kind_offset[YOKE_N_BUFFER_KINDS]; /* where each kind begins in the slab */
+    int64_t kind_bytes[YOKE_N_BUFFER_KINDS];
+    int64_t kernel_scratch_offset, kernel_scratch_bytes; /* part of scratch */
+    int64_t slab_bytes;
+} yoke_program;
+
+typedef struct yoke_program_set {
+    yoke_arena *arena;
+    const yoke_graph *graph;
+    yoke_mesh mesh;
+    yoke_schedule schedule;
+    const int *first_block; /* [chunks + 1] */
+    const uint64_t *stages; /* [values] stages that hold the value, one bit each */
+    int n_ranks;
+    yoke_program *programs;
+    int n_groups;
+    int *group_size;
+    int **group_ranks;
+    int64_t groups_capacity, sizes_capacity;
+    int depth; /* most transfers outstanding between two ranks or in one group */
+} yoke_program_set;
+
+/* Scratch that the kernel of an instruction wants, bytes; programs are built before kernels are known. */
+typedef int64_t (*yoke_scratch_function)(const yoke_graph *graph, const yoke_program *program,
+                                         const yoke_instruction *instruction, void *user);
+
+typedef struct yoke_program_request {
+    const yoke_graph *graph; /* with layouts */
+    const yoke_schedule_def *schedule;
+    int microbatches;
+    bool forward_only;
+    const yoke_program_set *
+        beside; /* a set with the same parameters, whose lasting memory this one must leave alone; may be NULL */
+    yoke_scratch_function scratch; /* NULL: kernels want none */
+    void *scratch_user;
+} yoke_program_request;
+
+/* Cuts, schedules, lowers and plans; not yet verified. */
+yoke_status yoke_program_set_create(const yoke_program_request *request,
+                                    yoke_program_set **set) YOKE_MUST_USE;
+void yoke_program_set_destroy(yoke_program_set *set); /* NULL is fine */
+
+/*
+ * Proves, over all ranks together and rank by rank:
+ *   - every send has its receive, with equal bytes and tag, in an order that both ends agree on;
+ *   - members of a group issue the same collectives in the same order;
+ *   - no wait can be part of a circle, even if every transfer completes only when all its ranks wait for it;
+ *   - every transfer is started once and waited for once, after its start;
+ *   - nothing reads or writes a buffer that a pending transfer writes, nor writes one that it reads;
+ *   - nothing reads what was never written, or what has since been overwritten by another buffer of the plan;
+ *   - buffers lie inside their kind's part of the slab, aligned, and lasting ones do not overlap;
+ *   - every parameter on every rank is updated exactly once a step.
+ * YOKE_CHECK with rank, instruction, tensor and reason.
+ */
+yoke_status yoke_program_verify(const yoke_program_set *set) YOKE_MUST_USE;
+
+int yoke_program_set_n_ranks(const yoke_program_set *set);
+int64_t yoke_program_set_n_instructions(const yoke_program_set *set);
+double yoke_program_set_comm_bytes(const yoke_program_set *set,
+                                   yoke_axis axis);          /* received in a step, all ranks */
+double yoke_program_set_bubble(const yoke_program_set *set); /* F costs 1, B 2, messages nothing */
+const yoke_schedule *yoke_program_set_schedule(const yoke_program_set *set);
+
+/* Buffer of a value on a rank, or YOKE_NO_BUFFER. */
+int yoke_program_find(const yoke_program *program, yoke_value value, int microbatch);
+
+/* "#41 matmul h.1.attn[...]": one instruction in words. */
+const char *yoke_instruction_print(const yoke_program_set *set, int rank, int64_t index,
+                                   char *buffer, int buffer_bytes);
+void yoke_program_print(const yoke_program_set *set, int rank, FILE *file);
+
+#endif

@@ -1,0 +1,213 @@
+/* The programs of all ranks: cut, schedule, lower, plan; and what can be read off them. */
+#include "layout/division.h"
+#include "pipe/cut.h"
+#include "program/lower.h"
+
+/* Blocks without products still cost something: what a pass over their values takes, on the scale of flops. */
+static double cost_of_block(const yoke_graph *graph, int block)
+{
+    double elements = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const yoke_node *node = &graph->nodes[i];
+        if (node->block == block && node->n_out) {
+            elements += (double)yoke_shape_elements(&graph->values[node->out[0]].shape);
+        }
+    }
+    /* A core moves an element to and from memory in about the time of 16 flops of a product. */
+    return yoke_graph_flops(graph, block) + 16 * elements;
+}
+
+static yoke_status cut(yoke_program_set *set, int **chunk_of_block)
+{
+    const yoke_graph *graph = set->graph;
+    int n_blocks = (int)graph->n_blocks, n_chunks = set->schedule.n_chunks;
+    double *cost = YOKE_ARENA_NEW(set->arena, double, n_blocks);
+    for (int b = 0; b < n_blocks; b++) {
+        cost[b] = cost_of_block(graph, b);
+    }
+    int *first = YOKE_ARENA_NEW(set->arena, int, n_chunks + 1);
+    YOKE_TRY(yoke_cut_balance(cost, n_blocks, n_chunks, first));
+    *chunk_of_block = YOKE_ARENA_NEW(set->arena, int, n_blocks);
+    for (int c = 0; c < n_chunks; c++) {
+        for (int b = first[c]; b < first[c + 1]; b++) {
+            (*chunk_of_block)[b] = c;
+        }
+    }
+    set->first_block = first;
+    return YOKE_OK;
+}
+
+static const uint64_t *find_readers(const yoke_program_set *set, const int *chunk_of_block)
+{
+    const yoke_graph *graph = set->graph;
+    uint64_t *readers = YOKE_ARENA_NEW(set->arena, uint64_t, graph->n_values);
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const yoke_node *node = &graph->nodes[i];
+        if (node->block < 0) {
+            continue;
+        }
+        uint64_t stage = UINT64_C(1) << set->schedule.stage_of_chunk[chunk_of_block[node->block]];
+        for (int k = 0; k < node->n_in; k++) {
+            bool sent = graph->values[node->in[k]].kind == YOKE_VALUE_ACTIVATION &&
+                        yoke_node_reads(node, k);
+            readers[node->in[k]] |= sent ? stage : 0;
+        }
+    }
+    return readers;
+}
+
+/* Most transfers that one rank has started and not yet waited for. */
+static int most_outstanding(const yoke_program *program)
+{
+    int now = 0, most = 1;
+    for (int64_t i = 0; i < program->n_instructions; i++) {
+        const yoke_opcode_def *def = yoke_opcode_get(program->instructions[i].opcode);
+        now += def->starts - def->ends;
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
+static void lower_all(yoke_program_set *set, const yoke_program_request *request,
+                      const int *chunk_of_block)
+{
+    const yoke_graph *graph = set->graph;
+    int64_t n_values = graph->n_values;
+    yoke_lowering low = {
+        .set = set,
+        .graph = graph,
+        .n_microbatches = request->microbatches,
+        .chunk_of_block = chunk_of_block,
+        .buffer_of = YOKE_ARENA_NEW(set->arena, int, n_values *(request->microbatches + 1)),
+        .wanted = YOKE_ARENA_NEW(set->arena, bool, n_values),
+        .written = YOKE_ARENA_NEW(set->arena, bool, n_values),
+        .last_read = YOKE_ARENA_NEW(set->arena, int, n_values),
+        .readers = find_readers(set, chunk_of_block),
+    };
+    set->programs = YOKE_ARENA_NEW(set->arena, yoke_program, set->n_ranks);
+    for (int rank = 0; rank < set->n_ranks; rank++) {
+        low.program = &set->programs[rank];
+        low.program->rank = low.rank = rank;
+        low.stage = yoke_mesh_coordinate(&set->mesh, rank, YOKE_AXIS_PP);
+        yoke_lower_rank(&low);
+        yoke_plan_memory(set, low.program, request);
+        int outstanding = most_outstanding(low.program);
+        set->depth = outstanding > set->depth ? outstanding : set->depth;
+    }
+}
+
+static yoke_status build(yoke_program_set *set, const yoke_program_request *request)
+{
+    int n_stages = set->mesh.size[YOKE_AXIS_PP];
+    if (n_stages > 64) {
+        return YOKE_FAIL(YOKE_BAD_INPUT, "pp=%d: at most 64 pipeline stages", n_stages);
+    }
+    yoke_schedule_request wanted = {
+        .n_stages = n_stages,
+        .n_microbatches = request->microbatches,
+        .forward_only = request->forward_only,
+    };
+    YOKE_TRY(yoke_schedule_build(request->schedule, &wanted, set->arena, &set->schedule));
+    int *chunk_of_block;
+    YOKE_TRY(cut(set, &chunk_of_block));
+    YOKE_TRY(yoke_place_stages(set, chunk_of_block));
+    lower_all(set, request, chunk_of_block);
+    return YOKE_OK;
+}
+
+yoke_status yoke_program_set_create(const yoke_program_request *request, yoke_program_set **set)
+{
+    YOKE_ASSERT(request->graph->has_layouts && request->microbatches >= 1);
+    yoke_arena *arena;
+    YOKE_TRY(yoke_arena_create(&arena, 0));
+    yoke_program_set *made = YOKE_ARENA_NEW(arena, yoke_program_set, 1);
+    *made = (yoke_program_set){
+        .arena = arena,
+        .graph = request->graph,
+        .mesh = request->graph->mesh,
+        .n_ranks = yoke_mesh_n_ranks(&request->graph->mesh),
+    };
+    yoke_status status = build(made, request);
+    if (status) {
+        yoke_arena_destroy(arena);
+        return status;
+    }
+    *set = made;
+    return YOKE_OK;
+}
+
+void yoke_program_set_destroy(yoke_program_set *set)
+{
+    if (set) {
+        yoke_arena_destroy(set->arena);
+    }
+}
+
+/* --- What can be read off ------------------------------------------------------------------------ */
+
+int yoke_program_set_n_ranks(const yoke_program_set *set)
+{
+    return set->n_ranks;
+}
+
+int64_t yoke_program_set_n_instructions(const yoke_program_set *set)
+{
+    int64_t n = 0;
+    for (int r = 0; r < set->n_ranks; r++) {
+        n += set->programs[r].n_instructions;
+    }
+    return n;
+}
+
+/* Bytes that this end of a transfer receives, with the bandwidth-optimal algorithm. */
+static double received_bytes(const yoke_program_set *set, const yoke_program_transfer *transfer)
+{
+    if (transfer->kind == YOKE_EXCHANGE_SEND) {
+        return 0;
+    }
+    if (transfer->kind == YOKE_EXCHANGE_RECV) {
+        return 4.0 * (double)transfer->elements;
+    }
+    int n = set->group_size[transfer->group];
+    double whole = (double)transfer->elements;
+    bool whole_is_in =
+        transfer->kind == YOKE_EXCHANGE_SUM || transfer->conversion == YOKE_CONVERT_ALL_TO_ALL;
+    if (whole_is_in) {
+        whole *= n; /* elements counts what comes out, one piece of n */
+    }
+    return 4.0 * yoke_conversion_elements(transfer->conversion, whole, n);
+}
+
+double yoke_program_set_comm_bytes(const yoke_program_set *set, yoke_axis axis)
+{
+    double bytes = 0;
+    for (int r = 0; r < set->n_ranks; r++) {
+        const yoke_program *program = &set->programs[r];
+        for (int64_t t = 0; t < program->n_transfers; t++) {
+            bytes += program->transfers[t].axis == axis
+                         ? received_bytes(set, &program->transfers[t])
+                         : 0.0;
+        }
+    }
+    return bytes;
+}
+
+double yoke_program_set_bubble(const yoke_program_set *set)
+{
+    return yoke_schedule_bubble(&set->schedule, 1, 2);
+}
+
+const yoke_schedule *yoke_program_set_schedule(const yoke_program_set *set)
+{
+    return &set->schedule;
+}
+
+int yoke_program_find(const yoke_program *program, yoke_value value, int microbatch)
+{
+    for (int64_t b = 0; b < program->n_buffers; b++) {
+        if (program->buffers[b].value == value && program->buffers[b].microbatch == microbatch) {
+            return (int)b;
+        }
+    }
+    return YOKE_NO_BUFFER;
+}
