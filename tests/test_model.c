@@ -420,8 +420,8 @@ static int64_t count_parameters(const yoke_graph *graph)
     return n;
 }
 
-/* The family writes itself and its loss into a graph, the graph has no complaint, and it has as many
- * parameters as the formula says. */
+/* The family writes itself and its loss into a graph, the graph has no complaint, and it has as
+ * many parameters as the formula says. */
 static void build(const yoke_model_config *config, bool training)
 {
     yoke_graph *graph;

@@ -93,7 +93,8 @@ static void test_round_trip(void **state)
         assert_in_range(index, 0, N_ENTRIES - 1);
         assert_string_equal(yoke_safetensors_name(file, index), entries[i].name);
         const yoke_shape *shape = yoke_safetensors_shape(file, index);
-        assert_memory_equal(shape, &entries[i].shape, sizeof *shape);
+        assert_int_equal(shape->n_dims, entries[i].shape.n_dims);
+        assert_memory_equal(shape->extent, entries[i].shape.extent, sizeof shape->extent);
         int64_t n = yoke_shape_elements(shape);
         check_good(yoke_safetensors_read(file, index, out));
         assert_memory_equal(out, expected, (size_t)n * sizeof *out);

@@ -51,6 +51,9 @@ const char *yoke_safetensors_name(const yoke_safetensors *file, int index);
 const yoke_shape *yoke_safetensors_shape(const yoke_safetensors *file, int index);
 int yoke_safetensors_find(const yoke_safetensors *file, const char *name); /* -1 if there is none */
 
+/* YOKE_BAD_INPUT if the tensor is not float32. */
+yoke_status yoke_safetensors_check_f32(const yoke_safetensors *file, int index) YOKE_MUST_USE;
+
 /* Copies the tensor, row-major. YOKE_BAD_INPUT if it is not float32. `out` [shape]. */
 yoke_status yoke_safetensors_read(const yoke_safetensors *file, int index,
                                   float *out) YOKE_MUST_USE;

@@ -265,7 +265,7 @@ int yoke_safetensors_find(const yoke_safetensors *file, const char *name)
     return -1;
 }
 
-yoke_status yoke_safetensors_read(const yoke_safetensors *file, int index, float *out)
+yoke_status yoke_safetensors_check_f32(const yoke_safetensors *file, int index)
 {
     YOKE_ASSERT(index >= 0 && index < file->n_tensors);
     const tensor *t = &file->tensors[index];
@@ -274,6 +274,13 @@ yoke_status yoke_safetensors_read(const yoke_safetensors *file, int index, float
                          "tensor '%s' is %s, and only F32 is read; save the model as float32",
                          t->name, dtypes[t->dtype].name);
     }
+    return YOKE_OK;
+}
+
+yoke_status yoke_safetensors_read(const yoke_safetensors *file, int index, float *out)
+{
+    YOKE_TRY(yoke_safetensors_check_f32(file, index));
+    const tensor *t = &file->tensors[index];
     /* The header's length decides where data begin, so they need not be aligned. */
     memcpy(out, file->bytes + file->data_start + t->begin, (size_t)(t->end - t->begin));
     return YOKE_OK;

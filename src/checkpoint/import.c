@@ -1,0 +1,188 @@
+/*
+ * Import: finds every tensor of the model in a model.safetensors, and only then loads the first.
+ *
+ * Relies on hf_map.c for names and shapes and on the session for handing whole tensors to the
+ * ranks.
+ */
+#include "checkpoint/export.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "base/memory.h"
+#include "checkpoint/hf_map.h"
+#include "checkpoint/safetensors.h"
+
+/* Found tensors: index in the file of each one of the map, and whether each of the file is
+ * wanted. */
+typedef struct match {
+    int *file_index; /* [map->n_tensors] */
+    bool *used;      /* [tensors of the file] */
+} match;
+
+/* What models keep in files although it follows from the config: masks and frequencies. */
+static const char *const derived_suffixes[] = {".attn.bias", ".attn.masked_bias",
+                                               ".rotary_emb.inv_freq"};
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text);
+    size_t end_length = strlen(end);
+    return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+static bool is_derived(const char *name)
+{
+    for (size_t i = 0; i < sizeof derived_suffixes / sizeof derived_suffixes[0]; i++) {
+        if (ends_with(name, derived_suffixes[i])) {
+            return true;
+        }
+    }
+    /* A head of its own that the model did not ask for is the copy of a tied one. */
+    return strcmp(name, "lm_head.weight") == 0;
+}
+
+static int find_in_file(const yoke_safetensors *file, const char *name)
+{
+    static const char *const prefixes[] = {"transformer.", "model."};
+    int index = yoke_safetensors_find(file, name);
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0] && index < 0; i++) {
+        size_t length = strlen(prefixes[i]);
+        if (strncmp(name, prefixes[i], length) == 0) {
+            index = yoke_safetensors_find(file, name + length);
+        }
+    }
+    return index;
+}
+
+/* Writes "[2, 3]" into buf[n] and returns buf; 128 bytes are enough. */
+static const char *print_shape(const yoke_shape *shape, char *buf, int n)
+{
+    int length = snprintf(buf, (size_t)n, "[");
+    for (int dim = 0; dim < shape->n_dims && length < n; dim++) {
+        length += snprintf(buf + length, (size_t)(n - length), "%s%lld", dim ? ", " : "",
+                           (long long)shape->extent[dim]);
+    }
+    if (length < n) {
+        (void)snprintf(buf + length, (size_t)(n - length), "]");
+    }
+    return buf;
+}
+
+static bool same_shape(const yoke_shape *a, const yoke_shape *b)
+{
+    bool same = a->n_dims == b->n_dims;
+    for (int dim = 0; same && dim < a->n_dims; dim++) {
+        same = a->extent[dim] == b->extent[dim];
+    }
+    return same;
+}
+
+static yoke_status match_tensor(const yoke_safetensors *file, const yoke_hf_tensor *tensor,
+                                int *index)
+{
+    *index = find_in_file(file, tensor->name);
+    if (*index < 0) {
+        return YOKE_FAIL(YOKE_BAD_INPUT,
+                         "tensor '%s' is not among the %d of the file; give the config.json that "
+                         "the weights were saved with",
+                         tensor->name, yoke_safetensors_n_tensors(file));
+    }
+    const yoke_shape *shape = yoke_safetensors_shape(file, *index);
+    if (!same_shape(shape, &tensor->shape)) {
+        char in_file[128];
+        char in_model[128];
+        return YOKE_FAIL(YOKE_BAD_INPUT,
+                         "tensor '%s' is %s in the file and %s in the model; give the config.json "
+                         "that the weights were saved with",
+                         tensor->name, print_shape(shape, in_file, sizeof in_file),
+                         print_shape(&tensor->shape, in_model, sizeof in_model));
+    }
+    return yoke_safetensors_check_f32(file, *index);
+}
+
+static yoke_status match_all(const yoke_safetensors *file, const yoke_hf_map *map, match *found)
+{
+    for (int i = 0; i < map->n_tensors; i++) {
+        YOKE_TRY(match_tensor(file, &map->tensors[i], &found->file_index[i]));
+        found->used[found->file_index[i]] = true;
+    }
+    for (int i = 0; i < yoke_safetensors_n_tensors(file); i++) {
+        const char *name = yoke_safetensors_name(file, i);
+        if (!found->used[i] && !is_derived(name)) {
+            return YOKE_FAIL(YOKE_BAD_INPUT,
+                             "tensor '%s' of the file has no place in the model, which has %d; "
+                             "give the config.json that the weights were saved with",
+                             name, map->n_tensors);
+        }
+    }
+    return YOKE_OK;
+}
+
+/* `whole` has room for the tensor twice: behind it stands the part that is handed over. */
+static yoke_status load_tensor(yoke_session *session, const yoke_hf_tensor *tensor,
+                               const yoke_safetensors *file, int index, float *whole)
+{
+    YOKE_TRY(yoke_safetensors_read(file, index, whole));
+    float *piece = whole + yoke_shape_elements(&tensor->shape);
+    for (int part = 0; part < tensor->n_parts; part++) {
+        yoke_hf_part_copy(tensor, part, false, whole, piece);
+        YOKE_TRY(yoke_session_load(session, tensor->parameter[part], piece));
+    }
+    return YOKE_OK;
+}
+
+static yoke_status load_all(yoke_session *session, const yoke_hf_map *map,
+                            const yoke_safetensors *file, const match *found)
+{
+    for (int i = 0; i < map->n_tensors; i++) {
+        const yoke_hf_tensor *tensor = &map->tensors[i];
+        int64_t elements = yoke_shape_elements(&tensor->shape);
+        float *room = yoke_block_alloc(2 * (size_t)elements * sizeof *room);
+        if (!room) {
+            return YOKE_FAIL(YOKE_NO_MEMORY, "no memory for tensor '%s' of %lld elements",
+                             tensor->name, (long long)elements);
+        }
+        yoke_status status = load_tensor(session, tensor, file, found->file_index[i], room);
+        yoke_block_free(room);
+        YOKE_TRY(status);
+    }
+    return YOKE_OK;
+}
+
+static yoke_status import_file(yoke_session *session, const yoke_hf_map *map,
+                               const yoke_safetensors *file)
+{
+    size_t n_file = (size_t)yoke_safetensors_n_tensors(file);
+    match found = {
+        .file_index = yoke_block_alloc((size_t)map->n_tensors * sizeof *found.file_index),
+        .used = yoke_block_alloc(n_file * sizeof *found.used),
+    };
+    yoke_status status = YOKE_OK;
+    if (!found.file_index || !found.used) {
+        status = YOKE_FAIL(YOKE_NO_MEMORY, "no memory to match %zu tensors", n_file);
+    }
+    if (!status) {
+        status = match_all(file, map, &found);
+    }
+    if (!status) {
+        status = load_all(session, map, file, &found);
+    }
+    yoke_block_free(found.file_index);
+    yoke_block_free(found.used);
+    return status;
+}
+
+yoke_status yoke_import_weights(yoke_session *session, const yoke_model_config *config,
+                                const char *safetensors_path)
+{
+    yoke_hf_map map;
+    yoke_safetensors *file;
+    YOKE_TRY(yoke_hf_map_init(&map, yoke_session_graph(session), config->model));
+    yoke_status status = yoke_safetensors_open(safetensors_path, &file);
+    if (!status) {
+        status = yoke_status_prefix(import_file(session, &map, file), "'%s'", safetensors_path);
+        yoke_safetensors_close(file);
+    }
+    yoke_hf_map_fini(&map);
+    return status;
+}
