@@ -1,0 +1,184 @@
+/*
+ * all_reduce and broadcast cut the index range: a chunk is computed once and written into all
+ * buffers, while it is in the cache from being read. A redistribution cuts each member's wanted box
+ * and pulls each part from those who have it. Sums run over members in ascending order, whoever
+ * computes them.
+ */
+#include "transport/chunk.h"
+
+#include <string.h>
+
+#include "transport/box.h"
+
+enum {
+    /* 64 KiB: some 10 us of work against 0.1 us to take a chunk. */
+    MOST_CHUNK_ELEMENTS = 16384,
+    LEAST_CHUNK_ELEMENTS = 1024,
+    /* 4 KiB: a sum under way and the piece that is added to it stay in the first-level cache. */
+    BLOCK_ELEMENTS = 1024,
+};
+
+/* Both are 0, but -0 leaves every number as it is when added, +0 turns -0 into +0. */
+static const float neutral = -0.0f;
+
+static bool is_range(yoke_transfer_kind kind)
+{
+    return kind == YOKE_TRANSFER_ALL_REDUCE_SUM || kind == YOKE_TRANSFER_ALL_REDUCE_MAX ||
+           kind == YOKE_TRANSFER_BROADCAST;
+}
+
+/* Chunks of a range are whole cache lines, and at least one a member where there is enough. */
+static int64_t range_chunk(int64_t elements, int n_members)
+{
+    enum { LINE_ELEMENTS = YOKE_CACHE_LINE / 4 };
+    int64_t share = (elements / n_members + LINE_ELEMENTS) / LINE_ELEMENTS * LINE_ELEMENTS;
+    if (share > MOST_CHUNK_ELEMENTS) {
+        return MOST_CHUNK_ELEMENTS;
+    }
+    return share < LEAST_CHUNK_ELEMENTS ? LEAST_CHUNK_ELEMENTS : share;
+}
+
+static int64_t plan_range(const yoke_work *work, int64_t elements)
+{
+    yoke_slot *slot = work->slot;
+    slot->chunk_elements = range_chunk(elements, work->n_members);
+    slot->n_chunks = (elements + slot->chunk_elements - 1) / slot->chunk_elements;
+    for (int m = 0; m < work->n_members; m++) {
+        int64_t first;
+        yoke_split(slot->n_chunks, work->n_members, m, &first, &work->entries[m].n_chunks);
+    }
+    return elements * work->n_members * (int64_t)sizeof(float);
+}
+
+static int64_t plan_boxes(const yoke_work *work)
+{
+    int64_t elements = 0;
+    work->slot->chunk_elements = MOST_CHUNK_ELEMENTS;
+    work->slot->n_chunks = 0;
+    for (int m = 0; m < work->n_members; m++) {
+        yoke_entry *entry = &work->entries[m];
+        entry->n_chunks = yoke_box_n_parts(&entry->out_shard, MOST_CHUNK_ELEMENTS);
+        work->slot->n_chunks += entry->n_chunks;
+        elements += yoke_shard_elements(&entry->out_shard);
+    }
+    bool sums = work->transfer->kind == YOKE_TRANSFER_REDISTRIBUTE_SUM;
+    return elements * (sums ? work->n_members : 1) * (int64_t)sizeof(float);
+}
+
+int64_t yoke_work_plan(const yoke_work *work)
+{
+    yoke_transfer_kind kind = work->transfer->kind;
+    if (kind == YOKE_TRANSFER_REDISTRIBUTE_COPY || kind == YOKE_TRANSFER_REDISTRIBUTE_SUM) {
+        return plan_boxes(work);
+    }
+    /* A member alone has its result already. */
+    bool moves = is_range(kind) && work->n_members > 1;
+    return plan_range(work, moves ? work->transfer->elements : 0);
+}
+
+/* The larger one, or NaN if one is: a maximum must not hide what went wrong. */
+static void floats_max(float *restrict to, const float *restrict from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        to[i] = from[i] > to[i] || from[i] != from[i] ? from[i] : to[i];
+    }
+}
+
+static void reduce_block(const yoke_work *work, int64_t start, int64_t n)
+{
+    float result[BLOCK_ELEMENTS];
+    bool sums = work->transfer->kind == YOKE_TRANSFER_ALL_REDUCE_SUM;
+    size_t bytes = (size_t)n * sizeof(float);
+    memcpy(result, (const float *)work->entries[0].out + start, bytes);
+    for (int m = 1; m < work->n_members; m++) {
+        const float *from = (const float *)work->entries[m].out + start;
+        if (sums) {
+            yoke_floats_add(result, from, n);
+        } else {
+            floats_max(result, from, n);
+        }
+    }
+    for (int m = 0; m < work->n_members; m++) {
+        memcpy((float *)work->entries[m].out + start, result, bytes);
+    }
+}
+
+static void broadcast_block(const yoke_work *work, int64_t start, int64_t n)
+{
+    int root = work->transfer->peer;
+    const float *from = (const float *)work->entries[root].out + start;
+    for (int m = 0; m < work->n_members; m++) {
+        if (m != root) {
+            memcpy((float *)work->entries[m].out + start, from, (size_t)n * sizeof(float));
+        }
+    }
+}
+
+static void run_range(const yoke_work *work, int member, int64_t index)
+{
+    int64_t first;
+    int64_t n_chunks;
+    yoke_split(work->slot->n_chunks, work->n_members, member, &first, &n_chunks);
+    int64_t start = (first + index) * work->slot->chunk_elements;
+    int64_t end = start + work->slot->chunk_elements;
+    if (end > work->transfer->elements) {
+        end = work->transfer->elements;
+    }
+    for (int64_t at = start; at < end; at += BLOCK_ELEMENTS) {
+        int64_t n = end - at < BLOCK_ELEMENTS ? end - at : BLOCK_ELEMENTS;
+        if (work->transfer->kind == YOKE_TRANSFER_BROADCAST) {
+            broadcast_block(work, at, n);
+        } else {
+            reduce_block(work, at, n);
+        }
+    }
+}
+
+/* Whether each member that has any of the part has all of it: then the first can be copied, which
+ * saves a pass. */
+static bool is_whole_everywhere(const yoke_work *work, const yoke_shard *part)
+{
+    yoke_shard common;
+    for (int m = 0; m < work->n_members; m++) {
+        if (yoke_box_intersect(part, &work->transfer->in_shards[m], &common) &&
+            !yoke_box_equal(part, &common)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void run_box(const yoke_work *work, int member, int64_t index)
+{
+    const yoke_entry *own = &work->entries[member];
+    yoke_shard part = yoke_box_part(&own->out_shard, work->slot->chunk_elements, index);
+    bool adds = false;
+    if (work->transfer->kind == YOKE_TRANSFER_REDISTRIBUTE_SUM &&
+        !is_whole_everywhere(work, &part)) {
+        yoke_box_fill(&part, &own->out_shard, own->out, neutral);
+        adds = true;
+    }
+    for (int m = 0; m < work->n_members; m++) {
+        const yoke_shard *from_shard = &work->transfer->in_shards[m];
+        yoke_shard common;
+        if (!yoke_box_intersect(&part, from_shard, &common)) {
+            continue;
+        }
+        yoke_box_run(&(yoke_box_move){.box = &common,
+                                      .from_shard = from_shard,
+                                      .to_shard = &own->out_shard,
+                                      .from = work->entries[m].in,
+                                      .to = own->out,
+                                      .adds = adds});
+        adds = work->transfer->kind == YOKE_TRANSFER_REDISTRIBUTE_SUM;
+    }
+}
+
+void yoke_work_run(const yoke_work *work, int member, int64_t index)
+{
+    if (is_range(work->transfer->kind)) {
+        run_range(work, member, index);
+    } else {
+        run_box(work, member, index);
+    }
+}
