@@ -1,0 +1,472 @@
+/* labels: threads */
+/*
+ * Every kernel of every set against its twin in ref: values, guard bytes, inputs left alone, adding to outputs, outputs in
+ * the place of inputs, and equal bits for 1, 2 and 4 threads. Sets that the processor lacks are skipped.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "kernel_case.h"
+
+/* Sums in single precision over up to a few hundred elements; exact ones have 0. */
+#define EXACT   0.0f
+#define ROUNDED 3e-7f
+#define SUMMED  5e-6f
+
+static const op_case rows[] = {
+    {YOKE_OP_EMBEDDING, {"vd", "bt"}, {"btd"}, "ni", .tolerance = EXACT},
+    {YOKE_OP_EMBEDDING_GRAD, {"bt", "btd"}, {"vd"}, "in", .accumulates = true, .tolerance = EXACT},
+    {YOKE_OP_MATMUL,
+     {"btd", "df"},
+     {"btf"},
+     "nn",
+     {2, 1, false, false},
+     .accumulates = true,
+     .tolerance = SUMMED},
+    {YOKE_OP_MATMUL,
+     {"btd", "fd"},
+     {"btf"},
+     "nn",
+     {2, 1, false, true},
+     .accumulates = true,
+     .tolerance = SUMMED},
+    {YOKE_OP_MATMUL,
+     {"btd", "btf"},
+     {"df"},
+     "nn",
+     {2, 2, true, false},
+     .accumulates = true,
+     .tolerance = SUMMED},
+    {YOKE_OP_MATMUL,
+     {"btd", "fbt"},
+     {"df"},
+     "nn",
+     {2, 1, true, true},
+     .accumulates = true,
+     .tolerance = SUMMED},
+    {YOKE_OP_MATMUL,
+     {"bthx", "hxd"},
+     {"btd"},
+     "nn",
+     {2, 2, false, false},
+     .accumulates = true,
+     .tolerance = SUMMED},
+    {YOKE_OP_ADD_BIAS, {"btd", "d"}, {"btd"}, "nn", .aliases = 1, .tolerance = EXACT},
+    {YOKE_OP_ADD_BIAS, {"bthx", "hx"}, {"bthx"}, "nn", .aliases = 1, .tolerance = EXACT},
+    {YOKE_OP_SUM_ROWS, {"btd"}, {"d"}, "n", .accumulates = true, .tolerance = SUMMED},
+    {YOKE_OP_SUM_ROWS, {"bthx"}, {"hx"}, "n", .accumulates = true, .tolerance = SUMMED},
+    {YOKE_OP_ADD, {"btd", "btd"}, {"btd"}, "nn", .aliases = 3, .tolerance = EXACT},
+    {YOKE_OP_ADD, {"btd", "btd", "btd", "btd"}, {"btd"}, "nnnn", .aliases = 15, .tolerance = EXACT},
+    {YOKE_OP_LAYER_NORM,
+     {"btd", "d", "d"},
+     {"btd", "bt", "bt"},
+     "nnn",
+     .aliases = 1,
+     .tolerance = SUMMED},
+    {YOKE_OP_LAYER_NORM_GRAD,
+     {"btd", "btd", "d", "bt", "bt"},
+     {"btd"},
+     "nnnnu",
+     .aliases = 3,
+     .tolerance = SUMMED},
+    {YOKE_OP_LAYER_NORM_GRAD_GAIN,
+     {"btd", "btd", "bt", "bt"},
+     {"d", "d"},
+     "nnnu",
+     .accumulates = true,
+     .tolerance = SUMMED},
+    {YOKE_OP_RMS_NORM, {"btd", "d"}, {"btd", "bt"}, "nn", .aliases = 1, .tolerance = SUMMED},
+    {YOKE_OP_RMS_NORM_GRAD,
+     {"btd", "btd", "d", "bt"},
+     {"btd"},
+     "nnnu",
+     .aliases = 3,
+     .tolerance = SUMMED},
+    {YOKE_OP_RMS_NORM_GRAD_GAIN,
+     {"btd", "btd", "bt"},
+     {"d"},
+     "nnu",
+     .accumulates = true,
+     .tolerance = SUMMED},
+    {YOKE_OP_ROPE, {"bthx", "bt"}, {"bthx"}, "np", .aliases = 1, .tolerance = ROUNDED},
+    {YOKE_OP_ATTENTION, {"bthx", "bskx", "bskx"}, {"bthx", "bth"}, "nnn", .tolerance = SUMMED},
+    {YOKE_OP_ATTENTION_GRAD,
+     {"bthx", "bskx", "bskx", "bthx", "bth", "bthx"},
+     {"bthx", "bskx", "bskx"},
+     "nnnnnn",
+     .tolerance = SUMMED},
+    {YOKE_OP_GELU, {"btd"}, {"btd"}, "n", .aliases = 1, .tolerance = ROUNDED},
+    {YOKE_OP_GELU_GRAD, {"btd", "btd"}, {"btd"}, "nn", .aliases = 3, .tolerance = ROUNDED},
+    {YOKE_OP_SWIGLU, {"btd", "btd"}, {"btd"}, "nn", .aliases = 3, .tolerance = ROUNDED},
+    {YOKE_OP_SWIGLU_GRAD,
+     {"btd", "btd", "btd"},
+     {"btd", "btd"},
+     "nnn",
+     .aliases = 7,
+     .tolerance = ROUNDED},
+    {YOKE_OP_DROPOUT, {"btd"}, {"btd"}, "n", .aliases = 1, .tolerance = ROUNDED},
+    {YOKE_OP_DROPOUT, {"bthx"}, {"bthx"}, "n", .aliases = 1, .tolerance = ROUNDED},
+    {YOKE_OP_DROPOUT, {"vd"}, {"vd"}, "n", .aliases = 1, .tolerance = ROUNDED},
+    {YOKE_OP_ROW_MAX, {"btv"}, {"bt"}, "n", .tolerance = EXACT},
+    {YOKE_OP_ROW_SUM_EXP, {"btv", "bt"}, {"bt"}, "nn", .tolerance = ROUNDED},
+    {YOKE_OP_ROW_PICK, {"btv", "bt"}, {"bt"}, "nl", .tolerance = EXACT},
+    {YOKE_OP_CROSS_ENTROPY,
+     {"btv", "bt", "bt", "bt", "bt"},
+     {""},
+     "nnunl",
+     .accumulates = true,
+     .tolerance = ROUNDED},
+    {YOKE_OP_CROSS_ENTROPY_GRAD,
+     {"btv", "bt", "bt", "bt", ""},
+     {"btv"},
+     "nnulu",
+     .aliases = 1,
+     .tolerance = ROUNDED},
+    {YOKE_OP_COUNT_VALID, {"bt"}, {""}, "l", .accumulates = true, .tolerance = EXACT},
+    {YOKE_OP_RECIPROCAL, {""}, {""}, "+", .tolerance = ROUNDED},
+    {YOKE_OP_MULTIPLY, {"", ""}, {""}, "nn", .tolerance = ROUNDED},
+    {YOKE_OP_SUM_SQUARES, {"vd"}, {""}, "n", .tolerance = ROUNDED},
+    {YOKE_OP_SUM_SQUARES, {"btd"}, {""}, "n", .tolerance = ROUNDED},
+    {YOKE_OP_PACK, {"", "", ""}, {"n"}, "nnn", .tolerance = EXACT},
+    {YOKE_OP_SUM, {"v"}, {""}, "n", .tolerance = ROUNDED},
+    {YOKE_OP_ADAMW_CONTROL, {"", "", ""}, {"c"}, "u++", .updates = 4, .tolerance = EXACT},
+    {YOKE_OP_ADAMW,
+     {"btd", "btd", "btd", "btd", "c"},
+     {NULL},
+     "nnunu",
+     .updates = 7,
+     .tolerance = EXACT},
+    {YOKE_OP_CONVERT, {"btd"}, {"btd"}, "n", .tolerance = EXACT},
+};
+enum { N_ROWS = sizeof rows / sizeof rows[0] };
+
+static const case_sizes all_sizes[] = {
+    {"ones",
+     {{'b', 1, 0},
+      {'t', 1, 0},
+      {'s', 1, 0},
+      {'d', 1, 0},
+      {'f', 1, 0},
+      {'h', 1, 0},
+      {'k', 1, 0},
+      {'x', 2, 0},
+      {'v', 1, 0},
+      {'c', 8, 0}},
+     1,
+     1},
+    {"odd",
+     {{'b', 3, 0},
+      {'t', 5, 0},
+      {'s', 5, 0},
+      {'d', 19, 0},
+      {'f', 7, 0},
+      {'h', 6, 0},
+      {'k', 2, 0},
+      {'x', 10, 0},
+      {'v', 37, 0},
+      {'c', 8, 0}},
+     6,
+     2},
+    /* Heads 5 and 6 of 7 kv groups, tokens 50 to 69 of 70, a middle piece of batch and vocabulary. */
+    {"pieces",
+     {{'b', 2, 3},
+      {'t', 20, 50},
+      {'s', 70, 0},
+      {'d', 33, 0},
+      {'f', 17, 0},
+      {'h', 5, 9},
+      {'k', 4, 3},
+      {'x', 24, 0},
+      {'v', 21, 11},
+      {'c', 8, 0}},
+     21,
+     7},
+    {"late keys",
+     {{'b', 1, 0},
+      {'t', 60, 0},
+      {'s', 50, 10},
+      {'d', 16, 0},
+      {'f', 16, 0},
+      {'h', 2, 0},
+      {'k', 2, 0},
+      {'x', 16, 0},
+      {'v', 16, 0},
+      {'c', 8, 0}},
+     2,
+     2},
+    {"no vocabulary",
+     {{'b', 2, 0},
+      {'t', 3, 0},
+      {'s', 3, 0},
+      {'d', 6, 0},
+      {'f', 0, 0},
+      {'h', 2, 2},
+      {'k', 1, 1},
+      {'x', 4, 0},
+      {'v', 0, 9},
+      {'c', 8, 0}},
+     4,
+     2},
+    {"no batch",
+     {{'b', 0, 2},
+      {'t', 3, 0},
+      {'s', 3, 0},
+      {'d', 6, 0},
+      {'f', 5, 0},
+      {'h', 2, 0},
+      {'k', 2, 0},
+      {'x', 4, 0},
+      {'v', 5, 0},
+      {'c', 8, 0}},
+     2,
+     2},
+    {"no heads",
+     {{'b', 2, 0},
+      {'t', 3, 0},
+      {'s', 3, 0},
+      {'d', 6, 0},
+      {'f', 5, 0},
+      {'h', 0, 2},
+      {'k', 0, 2},
+      {'x', 4, 0},
+      {'v', 5, 0},
+      {'c', 8, 0}},
+     2,
+     2},
+    {"large",
+     {{'b', 2, 0},
+      {'t', 131, 0},
+      {'s', 131, 0},
+      {'d', 297, 0},
+      {'f', 520, 0},
+      {'h', 3, 0},
+      {'k', 3, 0},
+      {'x', 64, 0},
+      {'v', 1111, 0},
+      {'c', 8, 0}},
+     3,
+     3},
+    {"powers of two",
+     {{'b', 2, 0},
+      {'t', 128, 0},
+      {'s', 128, 0},
+      {'d', 256, 0},
+      {'f', 512, 0},
+      {'h', 4, 0},
+      {'k', 1, 0},
+      {'x', 32, 0},
+      {'v', 1024, 0},
+      {'c', 8, 0}},
+     4,
+     1},
+};
+enum { N_SIZES = sizeof all_sizes / sizeof all_sizes[0] };
+
+static const char *const op_names[] = {
+#define OP_NAME(upper, lower) #lower,
+    YOKE_OP_LIST(OP_NAME)
+#undef OP_NAME
+};
+
+static const char *const set_names[] = {
+#define SET_NAME(name) #name,
+    YOKE_KERNEL_SET_LIST(SET_NAME)
+#undef SET_NAME
+};
+enum { N_SETS = sizeof set_names / sizeof set_names[0] };
+
+/* One comparison: what is asked of the pair of cases. */
+typedef struct question {
+    const op_case *row;
+    const case_sizes *sizes;
+    yoke_kernel kernel;
+    const char *set;
+    float rate;
+    bool accumulate;
+    int alias; /* input whose place the first output takes, or -1 */
+} question;
+
+static kernel_case *question_case(const question *q, yoke_kernel kernel, int alias)
+{
+    kernel_case *c = case_create(q->row, q->sizes, 11);
+    if (q->rate > 0.0f) {
+        c->attributes.rate = q->rate;
+        inputs_derive(c, q->row->op, yoke_kernel_set_find("ref"));
+    }
+    c->call.accumulate = q->accumulate;
+    if (alias >= 0) {
+        guarded_free(c->out[0].data);
+        c->out[0].data = c->in[alias].data;
+    }
+    kernel(&c->call);
+    return c;
+}
+
+static bool inputs_kept(const question *q, const kernel_case *c, const kernel_case *fresh)
+{
+    bool kept = true;
+    for (int i = 0; i < c->call.n_in; i++) {
+        bool written = (q->row->updates >> i & 1) || i == q->alias;
+        size_t bytes = piece_bytes(&c->in[i]);
+        kept = kept && (written || memcmp(c->in[i].data, fresh->in[i].data, bytes) == 0);
+    }
+    return kept;
+}
+
+static bool results_near(const char *what, const question *q, const kernel_case *c,
+                         const kernel_case *expected)
+{
+    bool near = true;
+    double tolerance = (double)q->row->tolerance;
+    for (int i = 0; i < c->call.n_out; i++) {
+        near = floats_near(what, c->out[i].data, expected->out[i].data,
+                           yoke_piece_elements(&c->out[i]), tolerance) &&
+               near;
+    }
+    for (int i = 0; i < c->call.n_in; i++) {
+        if (q->row->updates >> i & 1) {
+            near = floats_near(what, c->in[i].data, expected->in[i].data,
+                               yoke_piece_elements(&c->in[i]), tolerance) &&
+                   near;
+        }
+    }
+    return near;
+}
+
+static bool results_equal(const question *q, const kernel_case *a, const kernel_case *b)
+{
+    bool equal = true;
+    for (int i = 0; i < a->call.n_out; i++) {
+        equal = equal && memcmp(a->out[i].data, b->out[i].data, piece_bytes(&a->out[i])) == 0;
+    }
+    for (int i = 0; i < a->call.n_in; i++) {
+        bool written = q->row->updates >> i & 1;
+        size_t bytes = piece_bytes(&a->in[i]);
+        equal = equal && (!written || memcmp(a->in[i].data, b->in[i].data, bytes) == 0);
+    }
+    return equal;
+}
+
+static void question_ask(const question *q)
+{
+    char what[160];
+    (void)snprintf(what, sizeof what, "%s %s, row %d, sizes \"%s\"%s%s, in the place of %d", q->set,
+                   op_names[q->row->op], (int)(q->row - rows), q->sizes->name,
+                   q->accumulate ? ", adding" : "", q->rate > 0.0f ? ", with dropout" : "",
+                   q->alias);
+    kernel_case *fresh = case_create(q->row, q->sizes, 11);
+    kernel_case *expected = question_case(q, yoke_kernel_set_find("ref")->run[q->row->op], -1);
+    kernel_case *first = NULL;
+    for (int n_threads = 1; n_threads <= 4; n_threads *= 2) {
+        yoke_kernel_threads_set(n_threads);
+        kernel_case *c = question_case(q, q->kernel, q->alias);
+        bool good = case_guards_hold(c) && results_near(what, q, c, expected);
+        if (q->rate == 0.0f) {
+            good = good && inputs_kept(q, c, fresh);
+        }
+        if (!good || (first && !results_equal(q, c, first))) {
+            fail_msg("%s: %s with %d threads", what, good ? "other bits" : "wrong", n_threads);
+        }
+        if (!first) {
+            first = c;
+        } else {
+            case_destroy(c);
+        }
+    }
+    case_destroy(first);
+    case_destroy(expected);
+    case_destroy(fresh);
+}
+
+/* Plain, adding, with dropout, and in the place of each input that allows it. */
+static void row_ask(const yoke_kernel_set *set, const op_case *row, const case_sizes *sizes)
+{
+    question q = {.row = row, .sizes = sizes, .set = set->name, .alias = -1};
+    q.kernel = set->run[row->op];
+    question_ask(&q);
+    if (row->accumulates) {
+        q.accumulate = true;
+        question_ask(&q);
+        q.accumulate = false;
+    }
+    if (row->op == YOKE_OP_ATTENTION || row->op == YOKE_OP_ATTENTION_GRAD) {
+        q.rate = 0.25f;
+        question_ask(&q);
+        q.rate = 0.0f;
+    }
+    for (int i = 0; i < CASE_MAX_IN; i++) {
+        if (row->aliases >> i & 1) {
+            q.alias = i;
+            question_ask(&q);
+        }
+    }
+}
+
+static void test_sets_against_ref(void **state)
+{
+    (void)state;
+    for (int s = 0; s < (int)N_SETS; s++) {
+        const yoke_kernel_set *set = yoke_kernel_set_find(set_names[s]);
+        assert_non_null(set);
+        if (set->supported && !set->supported()) {
+            printf("set %s: not supported by this processor, skipped\n", set->name);
+            continue;
+        }
+        for (int r = 0; r < (int)N_ROWS; r++) {
+            for (int i = 0; i < (int)N_SIZES && set->run[rows[r].op]; i++) {
+                row_ask(set, &rows[r], &all_sizes[i]);
+            }
+        }
+    }
+}
+
+static void test_every_op_has_a_row_and_a_kernel(void **state)
+{
+    (void)state;
+    yoke_kernel automatic[YOKE_N_OPS];
+    yoke_kernel ref[YOKE_N_OPS];
+    assert_null(yoke_kernel_choose(NULL, automatic));
+    assert_null(yoke_kernel_choose("ref", ref));
+    for (int op = 0; op < (int)YOKE_N_OPS; op++) {
+        int n = 0;
+        for (int r = 0; r < (int)N_ROWS; r++) {
+            n += (int)rows[r].op == op;
+        }
+        assert_true(n > 0);
+        assert_non_null(automatic[op]);
+        assert_true(ref[op] == yoke_kernel_set_find("ref")->run[op]);
+    }
+    assert_true(automatic[YOKE_OP_MATMUL] == yoke_kernel_set_find("onednn")->run[YOKE_OP_MATMUL]);
+    yoke_status status = yoke_kernel_choose("fast", ref);
+    assert_int_equal(yoke_status_code(status), YOKE_BAD_INPUT);
+    assert_non_null(strstr(yoke_status_message(status), "\"fast\""));
+    assert_non_null(strstr(yoke_status_message(status), "auto or ref"));
+    yoke_status_free(status);
+    assert_null(yoke_kernel_set_find("fast"));
+}
+
+static void test_threads_and_rate(void **state)
+{
+    (void)state;
+    enum { N = 32 };
+    float *scratch = guarded_alloc(3 * N * N * sizeof(float));
+    yoke_kernel_threads_set(1);
+    assert_int_equal(yoke_kernel_threads_get(), 1);
+    assert_true(yoke_kernel_matmul_rate(N, 0.01, scratch) > 1e6);
+    assert_true(guarded_check(scratch, 3 * N * N * sizeof(float)));
+    guarded_free(scratch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_op_has_a_row_and_a_kernel),
+        cmocka_unit_test(test_sets_against_ref),
+        cmocka_unit_test(test_threads_and_rate),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
