@@ -48,6 +48,9 @@ yoke_value yoke_weight(yoke_graph *graph, const char *name, const char *dims,
 yoke_value yoke_bias(yoke_graph *graph, const char *name, const char *dims); /* 0; no decay */
 yoke_value yoke_gain(yoke_graph *graph, const char *name, const char *dims); /* 1; no decay */
 
+/* Says that training leaves a parameter as it is: it has no gradient, no moments and no update. */
+void yoke_freeze(yoke_graph *graph, yoke_value parameter);
+
 /* Operators. Shapes are given by letters; the sources of the formulas stand in src/op/. */
 
 /* "vd,bt->btd" rows of a table. */

@@ -108,7 +108,8 @@ static void differentiate_node(differentiation *d, const yoke_node *node)
     def->gradient(graph, node, d_out, d_in);
     for (int i = 0; i < node->n_in && !graph->error; i++) {
         yoke_value_kind kind = graph->values[node->in[i]].kind;
-        if (d_in[i] == YOKE_NO_VALUE || kind == YOKE_VALUE_INPUT) {
+        bool constant = kind == YOKE_VALUE_INPUT || graph->values[node->in[i]].frozen;
+        if (d_in[i] == YOKE_NO_VALUE || constant) {
             continue;
         }
         if (kind == YOKE_VALUE_PARAMETER) {
@@ -141,6 +142,10 @@ static void collect_gradients(differentiation *d)
     for (int64_t i = 0; i < graph->n_parameters && !graph->error; i++) {
         yoke_value parameter = graph->parameters[i];
         flow *f = &d->into[parameter];
+        graph->gradients[i] = YOKE_NO_VALUE;
+        if (graph->values[parameter].frozen) {
+            continue;
+        }
         if (f->n == 0) {
             yoke_graph_fail(graph, "the loss does not depend on parameter %s; remove it",
                             graph->values[parameter].name);
@@ -152,6 +157,41 @@ static void collect_gradients(differentiation *d)
             graph->values[graph->gradients[i]].gradient_of = parameter;
         }
     }
+}
+
+static bool is_used(const yoke_graph *graph, const yoke_node *node)
+{
+    for (int i = 0; i < node->n_out; i++) {
+        const yoke_value_info *info = &graph->values[node->out[i]];
+        if (info->n_uses > 0 || info->output || info->kind == YOKE_VALUE_ACCUMULATOR) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Takes out the backward nodes whose results nobody reads: gradients of what is not trained. */
+static void prune(yoke_graph *graph, int64_t n_forward)
+{
+    bool *kept = YOKE_ARENA_NEW(graph->arena, bool, graph->n_nodes);
+    for (int64_t i = graph->n_nodes - 1; i >= 0; i--) {
+        const yoke_node *node = &graph->nodes[i];
+        kept[i] = i < n_forward || is_used(graph, node) || node->region == YOKE_REGION_TAIL;
+        for (int k = 0; !kept[i] && k < node->n_in; k++) {
+            graph->values[node->in[k]].n_uses--;
+        }
+    }
+    int64_t n = n_forward;
+    for (int64_t i = n_forward; i < graph->n_nodes; i++) {
+        if (kept[i]) {
+            graph->nodes[n] = graph->nodes[i];
+            for (int k = 0; k < graph->nodes[n].n_out; k++) {
+                graph->values[graph->nodes[n].out[k]].producer = (int)n;
+            }
+            n++;
+        }
+    }
+    graph->n_nodes = n;
 }
 
 yoke_status yoke_graph_differentiate(yoke_graph *graph)
@@ -170,5 +210,6 @@ yoke_status yoke_graph_differentiate(yoke_graph *graph)
         }
     }
     collect_gradients(&d);
+    prune(graph, n_forward);
     return yoke_graph_finish(graph);
 }

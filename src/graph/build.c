@@ -181,6 +181,14 @@ yoke_value yoke_gain(yoke_graph *graph, const char *name, const char *dims)
     return parameter(graph, (yoke_value_info){.name = name, .fill = 1}, dims);
 }
 
+void yoke_freeze(yoke_graph *graph, yoke_value parameter)
+{
+    if (yoke_values_good(graph, &parameter, 1)) {
+        YOKE_ASSERT(graph->values[parameter].kind == YOKE_VALUE_PARAMETER);
+        graph->values[parameter].frozen = true;
+    }
+}
+
 const yoke_value_info *yoke_value_get(const yoke_graph *graph, yoke_value value)
 {
     YOKE_ASSERT(value >= 0 && value < graph->n_values);

@@ -84,21 +84,23 @@ static yoke_value state(yoke_graph *graph, const char *name, const char *suffix,
     return yoke_graph_value_add(graph, &info);
 }
 
-/* Squares of the 2-norm of every gradient, side by side, [*]. */
+/* Squares of the 2-norm of the gradients of all trained parameters, side by side, [*]. */
 static yoke_value norms(yoke_graph *graph)
 {
-    yoke_letter(graph, '*', graph->n_parameters);
     yoke_value *squares = YOKE_ARENA_NEW(graph->arena, yoke_value, graph->n_parameters);
+    int n = 0;
     for (int64_t i = 0; i < graph->n_parameters; i++) {
-        squares[i] = tail(graph, &(yoke_node_spec){.op = YOKE_OP_SUM_SQUARES,
-                                                   .n_in = 1,
-                                                   .in = &graph->gradients[i],
-                                                   .out_dims = {""}});
+        if (graph->gradients[i] != YOKE_NO_VALUE) {
+            squares[n++] = tail(graph, &(yoke_node_spec){.op = YOKE_OP_SUM_SQUARES,
+                                                         .n_in = 1,
+                                                         .in = &graph->gradients[i],
+                                                         .out_dims = {""}});
+        }
     }
-    return tail(graph, &(yoke_node_spec){.op = YOKE_OP_PACK,
-                                         .n_in = (int)graph->n_parameters,
-                                         .in = squares,
-                                         .out_dims = {"*"}});
+    yoke_letter(graph, '*', n);
+    return tail(
+        graph,
+        &(yoke_node_spec){.op = YOKE_OP_PACK, .n_in = n, .in = squares, .out_dims = {"*"}});
 }
 
 static void update(yoke_graph *graph, int64_t index)
@@ -135,7 +137,9 @@ yoke_status yoke_graph_optimize(yoke_graph *graph, const yoke_optimizer *optimiz
                                                    .attributes = {.optimizer = &graph->optimizer}});
     yoke_graph_keep(graph, graph->control);
     for (int64_t i = 0; i < graph->n_parameters; i++) {
-        update(graph, i);
+        if (graph->gradients[i] != YOKE_NO_VALUE) {
+            update(graph, i);
+        }
     }
     return yoke_graph_finish(graph);
 }

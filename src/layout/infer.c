@@ -404,8 +404,12 @@ static void follow_replacements(inference *in)
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
         *kept[i] = *kept[i] == YOKE_NO_VALUE ? YOKE_NO_VALUE : in->now[*kept[i]];
     }
-    for (int64_t i = 0, p = 0; i < graph->n_nodes; i++) {
+    int64_t p = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
         if (graph->nodes[i].op == YOKE_OP_ADAMW) {
+            while (graph->gradients[p] == YOKE_NO_VALUE) {
+                p++;
+            }
             graph->gradients[p++] = graph->nodes[i].in[3];
         }
     }

@@ -92,6 +92,11 @@ static yoke_value attention(const network *net, const yoke_scope *layer, yoke_va
         yoke_value w = yoke_scope_weight(layer, weights[i], "dhx", net->deviation);
         yoke_value b = yoke_scope_bias(layer, biases[i], "hx");
         qkv[i] = yoke_add_bias(g, yoke_matmul(g, "btd,dhx->bthx", x, w), b);
+        if (i == 1) {
+            /* A bias of the keys adds the same to every score of a query, which softmax does not
+             * see: its gradient is zero, and AdamW would turn rounding errors into full steps. */
+            yoke_freeze(g, b);
+        }
     }
     yoke_value y = yoke_scope_attention(layer, "attn.probabilities", qkv, net->attention_rate);
     yoke_value wo = yoke_scope_weight(layer, "attn.c_proj.weight", "hxd", net->residual_deviation);

@@ -44,6 +44,7 @@ typedef struct yoke_value_info {
     float deviation;        /* parameters: of the normal initial values, or else */
     float fill;             /* the constant they start at */
     bool decays;            /* parameters: by weight decay */
+    bool frozen;                  /* parameters: not trained */
     yoke_layout layout;     /* after inference */
 } yoke_value_info;
 

@@ -1,0 +1,181 @@
+/*
+ * Parity: the promise that N ranks equal one, made executable. Two sessions from one config, one on the mesh and one on a single rank,
+ * take the same steps; then their tensors are compared one by one.
+ */
+#include <math.h>
+#include <string.h>
+#include "run/session.h"
+
+typedef struct side {
+    yoke_config config;
+    yoke_session *session;
+    double *loss, *norm; /* [steps] */
+    int64_t n;
+} side;
+
+typedef struct comparison {
+    side mesh, single;
+    float *a, *b; /* room for the largest tensor, twice */
+    int64_t steps;
+    yoke_parity_result *result;
+} comparison;
+
+/* --- Running --------------------------------------------------------------------------------------- */
+
+static void keep_step(void *user, const yoke_step_metrics *metrics)
+{
+    side *s = user;
+    s->loss[s->n] = metrics->loss;
+    s->norm[s->n++] = metrics->grad_norm;
+}
+
+static yoke_status run_side(side *s, int64_t first, int64_t n)
+{
+    yoke_run_options options = {.first_step = first, .n_steps = n, .on_step = keep_step, .user = s};
+    yoke_run_result ignored;
+    return n > 0 ? yoke_session_run(s->session, &options, &ignored) : YOKE_OK;
+}
+
+static yoke_status open_side(const yoke_session_parts *parts, const char *mesh, int n_threads,
+                             int64_t steps, side *s)
+{
+    s->config = *parts->config;
+    s->config.mesh = mesh;
+    s->config.eval_fraction = 0;
+    s->config.eval_interval = 0;
+    s->config.threads = n_threads > 0 ? n_threads : s->config.threads;
+    s->loss = yoke_block_alloc(sizeof(double) * (size_t)steps);
+    s->norm = yoke_block_alloc(sizeof(double) * (size_t)steps);
+    if (!s->loss || !s->norm) {
+        return YOKE_FAIL(YOKE_NO_MEMORY, "no memory for the losses of %lld steps",
+                         (long long)steps);
+    }
+    yoke_session_parts own = *parts;
+    own.config = &s->config;
+    return yoke_session_create(&own, &s->session);
+}
+
+static void close_side(side *s)
+{
+    yoke_session_destroy(s->session);
+    yoke_block_free(s->loss);
+    yoke_block_free(s->norm);
+}
+
+/* --- Comparing ------------------------------------------------------------------------------------- */
+
+static void note_difference(comparison *c, const char *name)
+{
+    if (c->result->first_difference[0] == 0) {
+        snprintf(c->result->first_difference, sizeof c->result->first_difference, "%s", name);
+    }
+}
+
+/* Relative 2-norm of the difference; NaN counts as infinite. */
+static double relative(const float *a, const float *b, int64_t n)
+{
+    double difference = 0, reference = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = (double)a[i] - (double)b[i];
+        difference += d * d;
+        reference += (double)b[i] * (double)b[i];
+    }
+    double distance = sqrt(difference) / (reference > 0 ? sqrt(reference) : 1.0);
+    return distance >= 0 ? distance : (double)INFINITY;
+}
+
+/* One kind of number: its largest distance so far, and the bound. */
+static void compare_numbers(comparison *c, double distance, double bound, double *largest,
+                            const char *name)
+{
+    *largest = distance > *largest ? distance : *largest;
+    if (!(distance <= bound)) {
+        c->result->ok = false;
+        note_difference(c, name);
+    }
+}
+
+static yoke_status compare_tensors(comparison *c, yoke_fetch what, double bound, double *largest)
+{
+    for (int i = 0; i < yoke_session_n_parameters(c->single.session); i++) {
+        yoke_shape shape = yoke_session_parameter_shape(c->single.session, i);
+        int64_t n = yoke_shape_elements(&shape);
+        char name[128];
+        snprintf(name, sizeof name, "%s%s", what == YOKE_FETCH_GRADIENT ? "gradient of " : "",
+                 yoke_session_parameter_name(c->single.session, i));
+        YOKE_TRY(yoke_session_fetch(c->mesh.session, what, i, c->a));
+        YOKE_TRY(yoke_session_fetch(c->single.session, what, i, c->b));
+        c->result->bits_equal =
+            c->result->bits_equal && memcmp(c->a, c->b, sizeof(float) * (size_t)n) == 0;
+        compare_numbers(c, relative(c->a, c->b, n), bound, largest, name);
+    }
+    return YOKE_OK;
+}
+
+static double relative_scalar(double a, double b)
+{
+    if (isnan(a) && isnan(b)) {
+        return 0; /* a step without a valid label has no loss on either side */
+    }
+    double distance = fabs(a - b) / (fabs(b) > 0 ? fabs(b) : 1.0);
+    return distance >= 0 ? distance : (double)INFINITY;
+}
+
+static void compare_losses(comparison *c)
+{
+    yoke_parity_result *result = c->result;
+    for (int64_t i = 0; i < c->steps; i++) {
+        double distance = relative_scalar(c->mesh.loss[i], c->single.loss[i]);
+        compare_numbers(c, distance, i == 0 ? YOKE_PARITY_LOSS : YOKE_PARITY_WEIGHTS,
+                        &result->loss_rel, "loss");
+        result->bits_equal =
+            result->bits_equal && memcmp(&c->mesh.loss[i], &c->single.loss[i], sizeof(double)) == 0;
+    }
+    compare_numbers(c, relative_scalar(c->mesh.norm[0], c->single.norm[0]), YOKE_PARITY_GRAD,
+                    &result->norm_rel, "gradient norm");
+}
+
+static yoke_status make_room(comparison *c)
+{
+    int64_t most = 0;
+    for (int i = 0; i < yoke_session_n_parameters(c->single.session); i++) {
+        yoke_shape shape = yoke_session_parameter_shape(c->single.session, i);
+        int64_t n = yoke_shape_elements(&shape);
+        most = n > most ? n : most;
+    }
+    c->a = yoke_block_alloc(sizeof(float) * (size_t)most);
+    c->b = yoke_block_alloc(sizeof(float) * (size_t)most);
+    return c->a && c->b ? YOKE_OK
+                        : YOKE_FAIL(YOKE_NO_MEMORY, "no memory to compare tensors of %lld elements",
+                                    (long long)most);
+}
+
+static yoke_status compare(comparison *c, const yoke_session_parts *parts)
+{
+    YOKE_TRY(open_side(parts, parts->config->mesh, 0, c->steps, &c->mesh));
+    YOKE_TRY(open_side(parts, "", c->mesh.session->n_threads, c->steps, &c->single));
+    YOKE_TRY(make_room(c));
+    YOKE_TRY(yoke_status_prefix(run_side(&c->mesh, 0, 1), "on the mesh"));
+    YOKE_TRY(yoke_status_prefix(run_side(&c->single, 0, 1), "on one rank"));
+    YOKE_TRY(compare_tensors(c, YOKE_FETCH_GRADIENT, YOKE_PARITY_GRAD, &c->result->grad_rel));
+    YOKE_TRY(yoke_status_prefix(run_side(&c->mesh, 1, c->steps - 1), "on the mesh"));
+    YOKE_TRY(yoke_status_prefix(run_side(&c->single, 1, c->steps - 1), "on one rank"));
+    compare_losses(c);
+    return compare_tensors(c, YOKE_FETCH_WEIGHT, YOKE_PARITY_WEIGHTS, &c->result->weights_rel);
+}
+
+yoke_status yoke_parity(const yoke_session_parts *parts, int64_t steps, yoke_parity_result *result)
+{
+    if (steps < 1) {
+        return YOKE_FAIL(YOKE_BAD_INPUT, "parity over %lld steps: wants at least 1",
+                         (long long)steps);
+    }
+    *result = (yoke_parity_result){.bits_equal = true, .ok = true};
+    comparison c = {.steps = steps, .result = result};
+    yoke_status status = compare(&c, parts);
+    close_side(&c.mesh);
+    close_side(&c.single);
+    yoke_block_free(c.a);
+    yoke_block_free(c.b);
+    return status;
+}

@@ -1,0 +1,88 @@
+/* From config and model to verified programs: what happens before anything is allocated. */
+#include "layout/infer.h"
+#include "run/session.h"
+
+static yoke_status build_graph(yoke_session *session, yoke_session_use use, yoke_graph *graph)
+{
+    const yoke_config *config = &session->config;
+    const yoke_model *model = session->model.model;
+    yoke_letter(graph, 'b', config->batch_size / config->microbatches);
+    yoke_letter(graph, 't', config->seq_len);
+    yoke_build build = {
+        .training = use == YOKE_USE_TRAIN,
+        .tokens = yoke_input(graph, "tokens", "bt"),
+        .positions = yoke_input(graph, "positions", "bt"),
+    };
+    graph->logits = model->logits(graph, &session->model, &build);
+    if (use == YOKE_USE_LOGITS) {
+        yoke_graph_keep(graph, graph->logits);
+    } else {
+        yoke_cross_entropy(graph, graph->logits, yoke_input(graph, "labels", "bt"));
+    }
+    YOKE_TRY(yoke_graph_finish(graph));
+    if (use == YOKE_USE_TRAIN) {
+        yoke_optimizer optimizer = yoke_config_optimizer(config);
+        YOKE_TRY(yoke_graph_differentiate(graph));
+        YOKE_TRY(yoke_graph_optimize(graph, &optimizer));
+    }
+    return yoke_graph_verify(graph);
+}
+
+/* Every layer exactly once: the graph holds as many parameters as the config's formula says. */
+static yoke_status check_parameters(const yoke_session *session, const yoke_graph *graph)
+{
+    if (!session->model.model->n_parameters) {
+        return YOKE_OK;
+    }
+    int64_t found = 0, wanted = session->model.model->n_parameters(&session->model);
+    for (int64_t i = 0; i < graph->n_parameters; i++) {
+        found += yoke_shape_elements(&graph->values[graph->parameters[i]].shape);
+    }
+    if (found != wanted) {
+        return YOKE_FAIL(YOKE_CHECK,
+                         "model %s: the graph has %lld parameters, its config makes %lld",
+                         session->model.model->name, (long long)found, (long long)wanted);
+    }
+    return YOKE_OK;
+}
+
+static yoke_status build_programs(yoke_session *session, yoke_session_use use,
+                                  yoke_session_plan *plan)
+{
+    const yoke_schedule_def *schedule;
+    YOKE_TRY(yoke_schedule_find(session->config.schedule, &schedule));
+    YOKE_TRY(build_graph(session, use, plan->graph));
+    YOKE_TRY(check_parameters(session, plan->graph));
+    YOKE_TRY(yoke_layout_infer(plan->graph, &session->mesh));
+    YOKE_TRY(yoke_graph_verify(plan->graph));
+    yoke_program_request request = {
+        .graph = plan->graph,
+        .schedule = schedule,
+        .microbatches = (int)session->config.microbatches,
+        .forward_only = use != YOKE_USE_TRAIN,
+        .beside = use == YOKE_USE_TRAIN ? NULL : session->train.set,
+        .scratch = yoke_executor_scratch_bytes,
+        .scratch_user = &session->n_threads,
+    };
+    YOKE_TRY(yoke_program_set_create(&request, &plan->set));
+    return yoke_program_verify(plan->set);
+}
+
+yoke_status yoke_session_plan_create(yoke_session *session, yoke_session_use use,
+                                     yoke_session_plan *plan)
+{
+    *plan = (yoke_session_plan){0};
+    YOKE_TRY(yoke_graph_create(&plan->graph));
+    yoke_status status = build_programs(session, use, plan);
+    if (status) {
+        yoke_session_plan_destroy(plan);
+    }
+    return status;
+}
+
+void yoke_session_plan_destroy(yoke_session_plan *plan)
+{
+    yoke_program_set_destroy(plan->set);
+    yoke_graph_destroy(plan->graph);
+    *plan = (yoke_session_plan){0};
+}

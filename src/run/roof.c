@@ -1,0 +1,47 @@
+/* The machine's rate of plain matrix products, on the ranks and threads of a session: the roof over its step. */
+#include "run/session.h"
+
+enum { ROOF_SIDE = 768 };
+
+typedef struct roof {
+    const yoke_session *session;
+    yoke_world *world;
+} roof;
+
+static yoke_status measure(yoke_endpoint *endpoint, void *user)
+{
+    const roof *r = user;
+    double *rates = yoke_world_user(r->world);
+    float *matrices = yoke_block_alloc(sizeof(float) * 3 * ROOF_SIDE * ROOF_SIDE);
+    if (!matrices) {
+        return YOKE_FAIL(YOKE_NO_MEMORY, "no memory to measure the rate of matrix products");
+    }
+    yoke_kernel_threads_set(r->session->n_threads);
+    rates[yoke_endpoint_rank(endpoint)] = yoke_kernel_matmul_rate(ROOF_SIDE, 0.5, matrices);
+    yoke_block_free(matrices);
+    return YOKE_OK;
+}
+
+yoke_status yoke_session_matmul_rate(yoke_session *session, double *flops_per_s)
+{
+    if (session->matmul_rate > 0) {
+        *flops_per_s = session->matmul_rate;
+        return YOKE_OK;
+    }
+    roof r = {.session = session};
+    YOKE_TRY(
+        yoke_session_world_create(session, sizeof(double) * (size_t)session->n_ranks, &r.world));
+    yoke_rank_report *reports = yoke_block_alloc(sizeof *reports * (size_t)session->n_ranks);
+    yoke_launch how = {.threads = session->threads, .run = measure, .user = &r};
+    yoke_status status = reports
+                             ? yoke_world_launch(r.world, &how, reports)
+                             : YOKE_FAIL(YOKE_NO_MEMORY, "no memory for the reports of the ranks");
+    const double *rates = yoke_world_user(r.world);
+    for (int rank = 0; !status && rank < session->n_ranks; rank++) {
+        session->matmul_rate += rates[rank];
+    }
+    *flops_per_s = session->matmul_rate;
+    yoke_block_free(reports);
+    yoke_world_destroy(r.world);
+    return status;
+}

@@ -1,0 +1,100 @@
+/*
+ * Session, from the inside: shared by the files of this folder that plan, run, fetch and compare.
+ */
+#ifndef YOKE_RUN_SESSION_H
+#define YOKE_RUN_SESSION_H
+
+#include "program/program.h"
+#include "run/executor.h"
+#include "transport/transport.h"
+#include "yoke/session.h"
+
+/* One graph and the programs of all ranks for it. */
+typedef struct yoke_session_plan {
+    yoke_graph *graph;
+    yoke_program_set *set;
+} yoke_session_plan;
+
+struct yoke_session {
+    yoke_config config;
+    yoke_model_config model;
+    const yoke_corpus *corpus;
+    yoke_mesh mesh;
+    int n_ranks, n_threads;
+    bool threads; /* ranks are threads */
+    yoke_kernel kernels[YOKE_N_OPS];
+    yoke_session_plan train, evaluation, logits; /* set NULL where there is none */
+    yoke_sampler train_sampler, eval_sampler;
+    char **slabs; /* [n_ranks] mappings that all ranks see; NULL before the first run */
+    size_t *slab_bytes;
+    yoke_rank_bytes *bytes;
+    bool initialised; /* the parameters hold values */
+    double matmul_rate;
+};
+
+/* Makes graph and verified programs for training, evaluation or logits. */
+typedef enum yoke_session_use {
+    YOKE_USE_TRAIN,
+    YOKE_USE_EVALUATE,
+    YOKE_USE_LOGITS
+} yoke_session_use;
+yoke_status yoke_session_plan_create(yoke_session *session, yoke_session_use use,
+                                     yoke_session_plan *plan) YOKE_MUST_USE;
+void yoke_session_plan_destroy(yoke_session_plan *plan);
+
+/* Maps the ranks' slabs, once. */
+yoke_status yoke_session_allocate(yoke_session *session) YOKE_MUST_USE;
+
+/* The world of ranks that runs some of the session's plans: its groups are theirs, one after the other. */
+yoke_status yoke_session_world_create(const yoke_session *session, size_t user_bytes,
+                                      yoke_world **world) YOKE_MUST_USE;
+
+/* The name of a marked instruction; `user` is the session. */
+const char *yoke_session_describe(const yoke_session *session, int rank, int64_t mark, char *buffer,
+                                  int buffer_bytes);
+
+/* What an executor of one of the session's plans needs; the caller adds where inputs come from. */
+yoke_executor_request yoke_session_executor_request(const yoke_session *session,
+                                                    const yoke_session_plan *plan,
+                                                    yoke_endpoint *endpoint);
+
+/* Fills the parameters of a rank with their initial values. */
+void yoke_session_initialise(const yoke_session *session, int rank);
+
+/* --- loop.c: what each rank does in a run --- */
+
+enum { YOKE_METRICS_RING = 64 };
+
+/* The two counters of the ring, across ranks. Acquire here pairs with release there. */
+uint32_t yoke_run_counter_get(const uint32_t *counter);
+void yoke_run_counter_set(uint32_t *counter, uint32_t value);
+
+/* Written by the ranks, read by the launcher. */
+typedef struct yoke_run_rank {
+    int64_t allocations;
+    int64_t peak_bytes;
+} yoke_run_rank;
+
+typedef struct yoke_run_shared {
+    uint32_t published; /* steps written to the ring, by the leading rank alone */
+    uint32_t consumed;  /* steps taken out, by the launcher alone */
+    yoke_step_metrics ring[YOKE_METRICS_RING];
+    double seconds;
+    yoke_run_rank ranks[]; /* [n_ranks] */
+} yoke_run_shared;
+
+typedef struct yoke_run {
+    yoke_session *session;
+    const yoke_run_options *options;
+    yoke_world *world;
+    yoke_run_shared *shared;
+    yoke_run_result *result;
+} yoke_run;
+
+/* One rank's part of a run; `user` is a yoke_run. */
+yoke_status yoke_run_rank_main(yoke_endpoint *endpoint, void *user) YOKE_MUST_USE;
+
+/* Largest resident set of the calling process so far, without the pages of slabs other than `own`. */
+int64_t yoke_usage_peak_bytes(const yoke_session *session, int own);
+
+#endif
