@@ -205,6 +205,8 @@ static void test_bad_files_are_refused(void **state)
     }
     static const char *const missing[3] = {"No such file", "missing.txt", "check the path"};
     check_refused(path_of(path, "missing.txt"), "auto", missing);
+    static const char *const nothing[3] = {"no corpus is given", "set data", NULL};
+    check_refused("", "auto", nothing);
     static const char *const directory[3] = {folder, "is a directory", "give the path of a file"};
     check_refused(folder, "auto", directory);
     static const char *const pipe[3] = {"pipe or a device", "regular file", NULL};

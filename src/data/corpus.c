@@ -94,6 +94,10 @@ yoke_status yoke_corpus_open(const char *path, const char *format, yoke_corpus *
 {
     *corpus = NULL;
     const yoke_data_format *found = NULL;
+    if (path[0] == '\0') {
+        return YOKE_FAIL(YOKE_BAD_INPUT, "no corpus is given; set data to the path of a UTF-8 text "
+                                         "or of a file of uint16 tokens");
+    }
     YOKE_TRY(find_format(path, format, &found));
     yoke_corpus *opened = yoke_block_alloc(sizeof *opened);
     if (!opened) {
