@@ -8,7 +8,7 @@
 #include <string.h>
 #include <yoke/session.h>
 
-enum { LAYERS = 4, WIDTH = 128, HEADS = 4, VOCABULARY = 257 }; /* bytes and the end of text */
+enum { LAYERS = 4, WIDTH = 128, HEADS = 4, WIDE = 512, VOCABULARY = 257 }; /* bytes and an end */
 
 static int64_t vocab_size(const yoke_model_config *config)
 {
@@ -26,7 +26,7 @@ static yoke_value weight(yoke_graph *g, int layer, const char *what, const char 
 
 static yoke_value logits(yoke_graph *g, const yoke_model_config *config, const yoke_build *build)
 {
-    const int64_t extents[5] = {WIDTH, HEADS, WIDTH / HEADS, 4 * WIDTH, vocab_size(config)};
+    const int64_t extents[5] = {WIDTH, HEADS, WIDTH / HEADS, WIDE, vocab_size(config)};
     for (int i = 0; i < 5; i++) {
         yoke_letter(g, "dhxfv"[i], extents[i]);
     }

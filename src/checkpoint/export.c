@@ -64,7 +64,7 @@ static yoke_status begin(const yoke_hf_map *map, const char *path, yoke_safetens
 
 static yoke_status write_weights(yoke_session *session, const yoke_hf_map *map, const char *path)
 {
-    yoke_safetensors_writer *writer;
+    yoke_safetensors_writer *writer = NULL;
     YOKE_TRY(begin(map, path, &writer));
     yoke_status status = write_tensors(session, map, writer);
     if (status) {

@@ -149,6 +149,13 @@ static yoke_status load_all(yoke_session *session, const yoke_hf_map *map,
     return YOKE_OK;
 }
 
+static yoke_status match_and_load(yoke_session *session, const yoke_hf_map *map,
+                                  const yoke_safetensors *file, match *found)
+{
+    YOKE_TRY(match_all(file, map, found));
+    return load_all(session, map, file, found);
+}
+
 static yoke_status import_file(yoke_session *session, const yoke_hf_map *map,
                                const yoke_safetensors *file)
 {
@@ -157,16 +164,9 @@ static yoke_status import_file(yoke_session *session, const yoke_hf_map *map,
         .file_index = yoke_block_alloc((size_t)map->n_tensors * sizeof *found.file_index),
         .used = yoke_block_alloc(n_file * sizeof *found.used),
     };
-    yoke_status status = YOKE_OK;
-    if (!found.file_index || !found.used) {
-        status = YOKE_FAIL(YOKE_NO_MEMORY, "no memory to match %zu tensors", n_file);
-    }
-    if (!status) {
-        status = match_all(file, map, &found);
-    }
-    if (!status) {
-        status = load_all(session, map, file, &found);
-    }
+    yoke_status status = found.file_index && found.used
+                             ? match_and_load(session, map, file, &found)
+                             : YOKE_FAIL(YOKE_NO_MEMORY, "no memory to match %zu tensors", n_file);
     yoke_block_free(found.file_index);
     yoke_block_free(found.used);
     return status;

@@ -46,6 +46,7 @@ int64_t yoke_sampler_n_windows(const yoke_sampler *sampler)
 int64_t yoke_sampler_window(const yoke_sampler *sampler, int64_t sample)
 {
     int64_t n_windows = yoke_sampler_n_windows(sampler);
+    YOKE_ASSERT(n_windows > 0);
     int64_t epoch = sample / n_windows;
     int64_t index = sample % n_windows;
     if (!sampler->shuffled) {

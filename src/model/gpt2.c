@@ -202,7 +202,7 @@ static int64_t max_tokens(const yoke_model_config *config)
 static int64_t n_parameters(const yoke_model_config *config)
 {
     sizes s = sizes_of(config);
-    int64_t norms = 2 * 2 * s.D;
+    int64_t norms = 4 * s.D;
     int64_t heads = 4 * (s.D * s.D + s.D);
     int64_t feed_forward = 2 * s.D * s.F + s.F + s.D;
     int64_t tables = (s.V + s.P) * s.D + (s.tied ? 0 : s.V * s.D);
