@@ -17,6 +17,7 @@ typedef struct comparison {
     side mesh, single;
     float *a, *b; /* room for the largest tensor, twice */
     int64_t steps;
+    char other_bits[128]; /* first tensor that is not equal, within its bound or not; "" if none */
     yoke_parity_result *result;
 } comparison;
 
@@ -64,10 +65,19 @@ static void close_side(side *s)
 
 /* --- Comparing ------------------------------------------------------------------------------------- */
 
-static void note_difference(comparison *c, const char *name)
+static void keep_first(char kept[128], const char *name)
 {
-    if (c->result->first_difference[0] == 0) {
-        snprintf(c->result->first_difference, sizeof c->result->first_difference, "%s", name);
+    if (kept[0] == 0) {
+        snprintf(kept, 128, "%s", name);
+    }
+}
+
+static void compare_bits(comparison *c, const void *a, const void *b, size_t bytes,
+                         const char *name)
+{
+    if (memcmp(a, b, bytes) != 0) {
+        c->result->bits_equal = false;
+        keep_first(c->other_bits, name);
     }
 }
 
@@ -91,7 +101,7 @@ static void compare_numbers(comparison *c, double distance, double bound, double
     *largest = distance > *largest ? distance : *largest;
     if (!(distance <= bound)) {
         c->result->ok = false;
-        note_difference(c, name);
+        keep_first(c->result->first_difference, name);
     }
 }
 
@@ -105,8 +115,7 @@ static yoke_status compare_tensors(comparison *c, yoke_fetch what, double bound,
                  yoke_session_parameter_name(c->single.session, i));
         YOKE_TRY(yoke_session_fetch(c->mesh.session, what, i, c->a));
         YOKE_TRY(yoke_session_fetch(c->single.session, what, i, c->b));
-        c->result->bits_equal =
-            c->result->bits_equal && memcmp(c->a, c->b, sizeof(float) * (size_t)n) == 0;
+        compare_bits(c, c->a, c->b, sizeof(float) * (size_t)n, name);
         compare_numbers(c, relative(c->a, c->b, n), bound, largest, name);
     }
     return YOKE_OK;
@@ -128,8 +137,7 @@ static void compare_losses(comparison *c)
         double distance = relative_scalar(c->mesh.loss[i], c->single.loss[i]);
         compare_numbers(c, distance, i == 0 ? YOKE_PARITY_LOSS : YOKE_PARITY_WEIGHTS,
                         &result->loss_rel, "loss");
-        result->bits_equal =
-            result->bits_equal && memcmp(&c->mesh.loss[i], &c->single.loss[i], sizeof(double)) == 0;
+        compare_bits(c, &c->mesh.loss[i], &c->single.loss[i], sizeof(double), "loss");
     }
     compare_numbers(c, relative_scalar(c->mesh.norm[0], c->single.norm[0]), YOKE_PARITY_GRAD,
                     &result->norm_rel, "gradient norm");
@@ -161,7 +169,9 @@ static yoke_status compare(comparison *c, const yoke_session_parts *parts)
     YOKE_TRY(yoke_status_prefix(run_side(&c->mesh, 1, c->steps - 1), "on the mesh"));
     YOKE_TRY(yoke_status_prefix(run_side(&c->single, 1, c->steps - 1), "on one rank"));
     compare_losses(c);
-    return compare_tensors(c, YOKE_FETCH_WEIGHT, YOKE_PARITY_WEIGHTS, &c->result->weights_rel);
+    YOKE_TRY(compare_tensors(c, YOKE_FETCH_WEIGHT, YOKE_PARITY_WEIGHTS, &c->result->weights_rel));
+    keep_first(c->result->first_difference, c->other_bits);
+    return YOKE_OK;
 }
 
 yoke_status yoke_parity(const yoke_session_parts *parts, int64_t steps, yoke_parity_result *result)
