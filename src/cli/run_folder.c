@@ -74,6 +74,14 @@ static void remove_made(const char *path, size_t made_from, yoke_arena *arena)
     }
 }
 
+/* A full disk is the machine's fault; a place where no folder can be is the user's. */
+static yoke_status fail_mkdir(const char *path, int error)
+{
+    yoke_code code = error == ENOSPC || error == EIO ? YOKE_IO : YOKE_BAD_INPUT;
+    return YOKE_FAIL(code, "cannot make the folder %s: %s; name another with --run_dir", path,
+                     strerror(error));
+}
+
 /* Makes a folder and those above it, as far as they are missing. */
 static yoke_status make_folders(char *path)
 {
@@ -84,9 +92,7 @@ static yoke_status make_folders(char *path)
         }
         yoke_status status = YOKE_OK;
         if (mkdir(path, 0777) != 0 && errno != EEXIST) {
-            status =
-                YOKE_FAIL(YOKE_IO, "cannot make the folder %s: %s; name another with --run_dir",
-                          path, strerror(errno));
+            status = fail_mkdir(path, errno);
         }
         if (end) {
             *end = '/';
