@@ -112,6 +112,12 @@ static inline void fill(float *to, int rank, int64_t n, int salt)
     }
 }
 
+/* What is not written must not happen to be right. */
+static inline void poison(float *out, int64_t n)
+{
+    memset(out, 0xff, (size_t)n * sizeof(float));
+}
+
 static inline yoke_status differs(const char *what, int rank, int64_t n, int64_t index,
                                   const float *pair)
 {

@@ -72,6 +72,7 @@ static yoke_status try_all_gather(yoke_endpoint *endpoint, const arena *a, int64
     for (int64_t i = 0; i < shards[rank].extent[0]; i++) {
         in[i] = value_of(0, shards[rank].offset[0] + i, 1);
     }
+    poison(out, n);
     YOKE_TRY(run_transfer(endpoint, &(yoke_transfer){.kind = YOKE_TRANSFER_REDISTRIBUTE_COPY,
                                                      .in = in,
                                                      .out = out,
@@ -95,6 +96,7 @@ static yoke_status try_reduce_scatter(yoke_endpoint *endpoint, const arena *a, i
     float *in = buffer_of(a, rank, 0);
     float *out = buffer_of(a, rank, 1);
     fill(in, rank, n, 2);
+    poison(out, wanted[rank].extent[0]);
     YOKE_TRY(run_transfer(endpoint, &(yoke_transfer){.kind = YOKE_TRANSFER_REDISTRIBUTE_SUM,
                                                      .in = in,
                                                      .out = out,
@@ -119,6 +121,7 @@ static yoke_status try_ring(yoke_endpoint *endpoint, const arena *a, int64_t n)
     }
     float *out = buffer_of(a, rank, 1);
     fill(buffer_of(a, rank, 0), rank, n, 4);
+    poison(out, n);
     yoke_transfer send = {.kind = YOKE_TRANSFER_SEND,
                           .peer = next,
                           .elements = n,
@@ -249,6 +252,7 @@ static yoke_status uneven_sum(yoke_endpoint *endpoint, void *user)
     for (int64_t i = 0; i < held[rank].extent[0]; i++) {
         in[i] = value_of(rank, held[rank].offset[0] + i, 21);
     }
+    poison(out, wanted.extent[0]);
     YOKE_TRY(run_transfer(endpoint, &(yoke_transfer){.kind = YOKE_TRANSFER_REDISTRIBUTE_SUM,
                                                      .in = in,
                                                      .out = out,

@@ -169,6 +169,7 @@ static yoke_status convert(yoke_endpoint *endpoint, const row *r, int group)
         return YOKE_OK;
     }
     fill_shard(r, &own, in);
+    poison(out, MOST_ELEMENTS);
     yoke_transfer transfer = {.kind = sums ? YOKE_TRANSFER_REDISTRIBUTE_SUM
                                            : YOKE_TRANSFER_REDISTRIBUTE_COPY,
                               .group = group,

@@ -43,7 +43,7 @@ bool yoke_box_is_covered(const yoke_shard *box, const yoke_shard *others, int n)
     while (first < n && !yoke_box_intersect(box, &others[first], &common)) {
         first++;
     }
-    if (first == n) {
+    if (first >= n) {
         return false;
     }
     /* What is left around the common part, cut off dim by dim, is for the boxes that follow. */
