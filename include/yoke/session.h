@@ -102,7 +102,8 @@ yoke_rank_bytes yoke_session_bytes(const yoke_session *session, int rank);
 
 /* Multiply-adds of a step count two; all ranks. */
 double yoke_session_step_flops(const yoke_session *session);
-/* FLOP/s of plain matrix products on the threads that the run uses, all ranks at once; measured for about a second at the first call. */
+/* FLOP/s of plain matrix products on the threads that the run uses, all ranks at once; takes half a
+ * second. */
 yoke_status yoke_session_matmul_rate(yoke_session *session, double *flops_per_s) YOKE_MUST_USE;
 
 const struct yoke_program_set *

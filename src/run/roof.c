@@ -24,10 +24,6 @@ static yoke_status measure(yoke_endpoint *endpoint, void *user)
 
 yoke_status yoke_session_matmul_rate(yoke_session *session, double *flops_per_s)
 {
-    if (session->matmul_rate > 0) {
-        *flops_per_s = session->matmul_rate;
-        return YOKE_OK;
-    }
     roof r = {.session = session};
     YOKE_TRY(
         yoke_session_world_create(session, sizeof(double) * (size_t)session->n_ranks, &r.world));
@@ -37,10 +33,10 @@ yoke_status yoke_session_matmul_rate(yoke_session *session, double *flops_per_s)
                              ? yoke_world_launch(r.world, &how, reports)
                              : YOKE_FAIL(YOKE_NO_MEMORY, "no memory for the reports of the ranks");
     const double *rates = yoke_world_user(r.world);
+    *flops_per_s = 0;
     for (int rank = 0; !status && rank < session->n_ranks; rank++) {
-        session->matmul_rate += rates[rank];
+        *flops_per_s += rates[rank];
     }
-    *flops_per_s = session->matmul_rate;
     yoke_block_free(reports);
     yoke_world_destroy(r.world);
     return status;

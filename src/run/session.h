@@ -29,7 +29,6 @@ struct yoke_session {
     size_t *slab_bytes;
     yoke_rank_bytes *bytes;
     bool initialised; /* the parameters hold values */
-    double matmul_rate;
 };
 
 /* Makes graph and verified programs for training, evaluation or logits. */
