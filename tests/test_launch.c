@@ -416,7 +416,7 @@ static yoke_status be_slow(yoke_endpoint *endpoint, void *user)
 static void test_slow_is_not_hung(void **state)
 {
     (void)state;
-    rank_options options = {.n_ranks = 3, .timeout_s = 0.4};
+    rank_options options = {.n_ranks = 3, .timeout_s = 0.7};
     yoke_world *world = open_world(&options);
     run_ranks(world, false, be_slow, NULL);
     yoke_world_destroy(world);
