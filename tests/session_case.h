@@ -34,6 +34,7 @@ typedef struct session_case {
     bool masked;             /* each micro-batch has `valid` labels that count, instead of all */
     int valid[MOST_MICROBATCHES];
     int empty_step;  /* from 1: a step of which no label counts; 0: none */
+    int token;       /* every label that counts; 0: drawn */
     double clip, lr; /* 0: as the defaults */
 } session_case;
 
@@ -87,12 +88,14 @@ static inline int64_t valid_labels(const scene *s, const session_case *c, int64_
     return left < 0 ? 0 : left > length ? length : left;
 }
 
-static inline void fill_window(uint16_t *labels, int64_t length, int64_t n_valid, int64_t salt)
+static inline void fill_window(uint16_t *labels, int64_t length, int64_t n_valid, int token,
+                               int64_t salt)
 {
     yoke_random_key key = yoke_random_stream(7, "tests.corpus", salt, 0);
     for (int64_t t = 0; t < length; t++) {
-        uint32_t number = yoke_random_u32(key, (uint64_t)t);
-        labels[t] = t < n_valid ? (uint16_t)(number % IGNORED) : (uint16_t)IGNORED;
+        uint32_t drawn = yoke_random_u32(key, (uint64_t)t) % IGNORED;
+        uint32_t counts = token ? (uint32_t)token : drawn;
+        labels[t] = (uint16_t)(t < n_valid ? counts : IGNORED);
     }
 }
 
@@ -115,7 +118,7 @@ static inline void write_corpus(scene *s, const session_case *c)
         int64_t n_valid =
             valid_labels(s, c, i / config->batch_size, within / n_rows, within % n_rows);
         uint16_t *labels = tokens + yoke_sampler_window(&sampler, i) * config->seq_len + 1;
-        fill_window(labels, config->seq_len, n_valid, i);
+        fill_window(labels, config->seq_len, n_valid, c->token, i);
     }
     (void)snprintf(s->path, sizeof s->path, "%s", "/tmp/yoke-case-XXXXXX");
     int file = mkstemp(s->path);

@@ -15,6 +15,7 @@ typedef struct loop {
     const float *loss, *n_valid;       /* of training; NULL on ranks that do not hold them */
     const float *eval_loss, *eval_n_valid;
     const float *control, *norms;
+    yoke_step_metrics last; /* of the latest step */
     int64_t skipped_in_row;
 } loop;
 
@@ -94,27 +95,27 @@ static yoke_step_metrics read_metrics(const loop *l, int64_t step)
     };
 }
 
-/* Every rank sees the same control numbers, so all stop at the same step. */
-static yoke_status check_skips(loop *l, const yoke_step_metrics *metrics)
+static bool skips_too_much(const loop *l)
 {
-    l->skipped_in_row = metrics->skipped ? l->skipped_in_row + 1 : 0;
-    if (l->skipped_in_row < l->session->config.max_skipped || !metrics->skipped) {
-        return YOKE_OK;
-    }
-    if (metrics->n_valid <= 0) {
+    return l->skipped_in_row >= l->session->config.max_skipped;
+}
+
+static yoke_status skip_failure(const loop *l)
+{
+    if (l->last.n_valid <= 0) {
         return YOKE_FAIL(YOKE_CHECK,
                          "%lld steps in a row had no label that counts, the last was step %lld: "
                          "check ignore_token and the corpus",
-                         (long long)l->skipped_in_row, (long long)metrics->step);
+                         (long long)l->skipped_in_row, (long long)l->last.step);
     }
-    const char *name = metrics->first_bad >= 0
-                           ? yoke_session_parameter_name(l->session, metrics->first_bad)
+    const char *name = l->last.first_bad >= 0
+                           ? yoke_session_parameter_name(l->session, l->last.first_bad)
                            : "the norm";
     return YOKE_FAIL(
         YOKE_CHECK,
         "%lld steps in a row had gradients that are not finite, the last was step %lld; the first "
         "parameter is %s: lower lr, or raise warmup_steps",
-        (long long)l->skipped_in_row, (long long)metrics->step, name);
+        (long long)l->skipped_in_row, (long long)l->last.step, name);
 }
 
 /* Mean loss over the valid labels of eval_batches batches of the held-out part; the same batches each time. */
@@ -160,17 +161,18 @@ static yoke_status step_once(loop *l, int64_t step, bool lead)
 {
     double start = yoke_clock_s();
     YOKE_TRY(yoke_executor_step(l->train, step));
-    yoke_step_metrics metrics = read_metrics(l, step);
-    metrics.seconds = yoke_clock_s() - start;
+    l->last = read_metrics(l, step);
+    l->last.seconds = yoke_clock_s() - start;
+    l->skipped_in_row = l->last.skipped ? l->skipped_in_row + 1 : 0;
     if (evaluation_due(l, step)) {
-        metrics.evaluated = true;
-        YOKE_TRY(evaluate(l, &metrics.eval_loss));
+        l->last.evaluated = true;
+        YOKE_TRY(evaluate(l, &l->last.eval_loss));
     }
     if (lead) {
-        l->run->shared->seconds += metrics.seconds;
-        YOKE_TRY(publish(l, &metrics));
+        l->run->shared->seconds += l->last.seconds;
+        YOKE_TRY(publish(l, &l->last));
     }
-    return check_skips(l, &metrics);
+    return YOKE_OK;
 }
 
 static yoke_status run_steps(loop *l)
@@ -178,12 +180,14 @@ static yoke_status run_steps(loop *l)
     const yoke_run_options *options = l->run->options;
     bool lead = leads(l);
     int64_t before = yoke_memory_requests();
-    for (int64_t i = 0; i < options->n_steps; i++) {
+    for (int64_t i = 0; i < options->n_steps && !skips_too_much(l); i++) {
         YOKE_TRY(step_once(l, options->first_step + i, lead));
     }
     l->run->shared->ranks[l->rank].allocations = yoke_memory_requests() - before;
     l->run->shared->ranks[l->rank].peak_bytes = yoke_usage_peak_bytes(l->session, l->rank);
-    return YOKE_OK;
+    /* Every rank sees the same control numbers, so all end after the same step. The leading one alone says why: a failure
+     * ends the whole job at once, and must not come before that step's metrics. */
+    return lead && skips_too_much(l) ? skip_failure(l) : YOKE_OK;
 }
 
 yoke_status yoke_run_rank_main(yoke_endpoint *endpoint, void *user)
