@@ -53,6 +53,14 @@ void yoke_status_free(yoke_status status); /* NULL is fine */
 
 #define YOKE_FAIL(code, ...) yoke_status_create((code), __FILE__, __LINE__, __VA_ARGS__)
 
+#if defined(__clang_analyzer__)
+/* clang's analyzer has to be shown that a failure is not NULL, or it follows callers past YOKE_TRY. */
+extern yoke_error yoke_some_error;
+#undef YOKE_FAIL
+#define YOKE_FAIL(code, ...)                                                                       \
+    ((void)yoke_status_create((code), __FILE__, __LINE__, __VA_ARGS__), &yoke_some_error)
+#endif
+
 /* Runs a call and, if it failed, returns its status from the function around it. */
 #define YOKE_TRY(call)                                                                             \
     do {                                                                                           \
