@@ -209,8 +209,7 @@ static yoke_status prepare_logits(yoke_session *session)
     }
     for (int r = 0; r < session->n_ranks; r++) {
         size_t bytes = (size_t)session->logits.set->programs[r].slab_bytes;
-        YOKE_ASSERT(!session->slabs || bytes <= session->slab_bytes[r]);
-        session->slab_bytes[r] = bytes > session->slab_bytes[r] ? bytes : session->slab_bytes[r];
+        YOKE_TRY(yoke_session_enlarge(session, r, bytes));
     }
     return ensure_initialised(session);
 }

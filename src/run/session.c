@@ -133,18 +133,25 @@ yoke_status yoke_session_create(const yoke_session_parts *parts, yoke_session **
     return YOKE_OK;
 }
 
+static void unmap_slabs(yoke_session *session)
+{
+    for (int r = 0; session->slabs && r < session->n_ranks; r++) {
+        yoke_mapping_destroy(session->slabs[r], session->slab_bytes[r]);
+        session->bytes[r].allocated = 0;
+    }
+    yoke_block_free(session->slabs);
+    session->slabs = NULL;
+}
+
 void yoke_session_destroy(yoke_session *session)
 {
     if (!session) {
         return;
     }
-    for (int r = 0; session->slabs && r < session->n_ranks; r++) {
-        yoke_mapping_destroy(session->slabs[r], session->slab_bytes[r]);
-    }
+    unmap_slabs(session);
     yoke_session_plan_destroy(&session->train);
     yoke_session_plan_destroy(&session->evaluation);
     yoke_session_plan_destroy(&session->logits);
-    yoke_block_free(session->slabs);
     yoke_block_free(session->slab_bytes);
     yoke_block_free(session->bytes);
     yoke_block_free(session);
@@ -170,12 +177,8 @@ static yoke_status check_memory(const yoke_session *session)
     return YOKE_OK;
 }
 
-yoke_status yoke_session_allocate(yoke_session *session)
+static yoke_status map_slabs(yoke_session *session)
 {
-    if (session->slabs) {
-        return YOKE_OK;
-    }
-    YOKE_TRY(check_memory(session));
     session->slabs = yoke_block_alloc(sizeof(char *) * (size_t)session->n_ranks);
     if (!session->slabs) {
         return YOKE_FAIL(YOKE_NO_MEMORY, "no memory for the books of %d slabs", session->n_ranks);
@@ -187,6 +190,40 @@ yoke_status yoke_session_allocate(yoke_session *session)
         session->slabs[r] = start;
         session->bytes[r].allocated = (int64_t)session->slab_bytes[r];
     }
+    return YOKE_OK;
+}
+
+yoke_status yoke_session_allocate(yoke_session *session)
+{
+    if (session->slabs) {
+        return YOKE_OK;
+    }
+    YOKE_TRY(check_memory(session));
+    yoke_status status = map_slabs(session);
+    if (status) { /* all or none: the next call tries again */
+        unmap_slabs(session);
+    }
+    return status;
+}
+
+yoke_status yoke_session_enlarge(yoke_session *session, int rank, size_t bytes)
+{
+    size_t before = session->slab_bytes[rank];
+    if (bytes <= before) {
+        return YOKE_OK;
+    }
+    if (session->slabs) {
+        void *larger = NULL;
+        YOKE_TRY(yoke_status_prefix(yoke_mapping_create(&larger, bytes, true),
+                                    "larger slab of rank %d of %d", rank, session->n_ranks));
+        memcpy(larger, session->slabs[rank], before);
+        yoke_mapping_destroy(session->slabs[rank], before);
+        session->slabs[rank] = larger;
+        session->bytes[rank].allocated = (int64_t)bytes;
+    }
+    session->slab_bytes[rank] = bytes;
+    session->bytes[rank].scratch += (int64_t)(bytes - before);
+    session->bytes[rank].planned = (int64_t)bytes;
     return YOKE_OK;
 }
 

@@ -44,6 +44,9 @@ void yoke_session_plan_destroy(yoke_session_plan *plan);
 /* Maps the ranks' slabs, once. */
 yoke_status yoke_session_allocate(yoke_session *session) YOKE_MUST_USE;
 
+/* Makes a rank's slab at least so large, mapped or not yet; what it holds stays. Between runs. */
+yoke_status yoke_session_enlarge(yoke_session *session, int rank, size_t bytes) YOKE_MUST_USE;
+
 /* The world of ranks that runs some of the session's plans: its groups are theirs, one after the other. */
 yoke_status yoke_session_world_create(const yoke_session *session, size_t user_bytes,
                                       yoke_world **world) YOKE_MUST_USE;
