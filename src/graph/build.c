@@ -229,11 +229,17 @@ static yoke_value_kind kind_of_output(const yoke_graph *graph)
     return inside ? YOKE_VALUE_ACTIVATION : YOKE_VALUE_STEP;
 }
 
+static const char *output_name(yoke_graph *graph, const char *what, int i)
+{
+    const char *name = yoke_graph_name(graph, what);
+    return i == 0 ? name : yoke_arena_print(graph->arena, "%s.%d", name, i);
+}
+
 static bool add_output(yoke_graph *graph, yoke_node *node, const yoke_node_spec *spec, int i)
 {
     const yoke_op_def *def = yoke_op_get(spec->op);
     yoke_value_info info = {
-        .name = yoke_graph_name(graph, def->name),
+        .name = output_name(graph, def->name, i),
         .kind = kind_of_output(graph),
         .producer = (int)graph->n_nodes,
         .gradient_of = YOKE_NO_VALUE,

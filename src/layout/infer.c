@@ -41,6 +41,9 @@ typedef struct inference {
 /* A replicated tensor is cut or masked without a message, but not without touching it. */
 static const double LOCAL_COST = 1e-3;
 
+/* A collective costs as much as moving this many elements more: so many small ones lose against a large one. */
+static const double START_COST = 1024;
+
 /* --- Layouts that policies fix ---------------------------------------------------------------- */
 
 static int place_by_letters(const yoke_graph *graph, const yoke_value_info *info,
@@ -128,7 +131,8 @@ static double price(const yoke_graph *graph, int from, int to, const yoke_value_
     double elements = (double)yoke_shape_elements(&info->shape);
     double cost = yoke_conversion_elements(conversion, elements, graph->mesh.size[axis]);
     bool local = conversion == YOKE_CONVERT_SLICE || conversion == YOKE_CONVERT_MASK;
-    return local ? LOCAL_COST * elements : cost;
+    bool free = conversion == YOKE_CONVERT_NONE;
+    return local ? LOCAL_COST * elements : cost + (free ? 0 : START_COST);
 }
 
 static double price_input(const inference *in, const yoke_node *node, int i, int need, int axis)

@@ -160,7 +160,8 @@ void yoke_program_set_destroy(yoke_program_set *set); /* NULL is fine */
  * Proves, over all ranks together and rank by rank:
  *   - every send has its receive, with equal bytes and tag, in an order that both ends agree on;
  *   - members of a group issue the same collectives in the same order;
- *   - no wait can be part of a circle, even if every transfer completes only when all its ranks wait for it;
+ *   - no wait can be part of a circle, though a transfer completes only once all its ranks have
+ *     started it;
  *   - every transfer is started once and waited for once, after its start;
  *   - nothing reads or writes a buffer that a pending transfer writes, nor writes one that it reads;
  *   - nothing reads what was never written, or what has since been overwritten by another buffer of the plan;
