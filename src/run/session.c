@@ -7,7 +7,7 @@
 
 /* --- Making --------------------------------------------------------------------------------------- */
 
-static int cores_of_machine(void)
+int yoke_session_cores(void)
 {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     return n < 1 ? 1 : (int)n;
@@ -94,7 +94,7 @@ static yoke_status prepare(yoke_session *session)
     const yoke_config *config = &session->config;
     YOKE_TRY(yoke_mesh_parse(config->mesh, &session->mesh));
     session->n_ranks = yoke_mesh_n_ranks(&session->mesh);
-    int share = cores_of_machine() / session->n_ranks;
+    int share = yoke_session_cores() / session->n_ranks;
     session->n_threads = config->threads > 0 ? (int)config->threads : share > 1 ? share : 1;
     session->threads = strcmp(config->ranks, "threads") == 0;
     YOKE_TRY(yoke_kernel_choose(config->kernels, session->kernels));

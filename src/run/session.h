@@ -31,6 +31,8 @@ struct yoke_session {
     bool initialised; /* the parameters hold values */
 };
 
+int yoke_session_cores(void); /* of the machine */
+
 /* Makes graph and verified programs for training, evaluation or logits. */
 typedef enum yoke_session_use {
     YOKE_USE_TRAIN,
