@@ -7,7 +7,7 @@ file(GLOB vector_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernel/vector
 
 set(kernel_sources ${library_sources})
 list(FILTER kernel_sources INCLUDE REGEX "/src/kernel/")
-if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug" AND NOT YOKE_SANITIZE)
     set_source_files_properties(${kernel_sources} ${vector_sources} PROPERTIES COMPILE_OPTIONS -O3)
 endif()
 
