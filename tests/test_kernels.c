@@ -1,4 +1,3 @@
-/* labels: threads */
 /*
  * Every kernel of every set against its twin in ref: values, guard bytes, inputs left alone, adding to outputs, outputs in
  * the place of inputs, and equal bits for 1, 2 and 4 threads. Sets that the processor lacks are skipped.

@@ -22,10 +22,11 @@ typedef struct yoke_kernel_call {
     const yoke_tensor *out;
     int n_in, n_out;
     const yoke_attributes *attributes;
-    bool accumulate;     /* add to the outputs instead of overwriting: gradients and sums over micro-batches. Must be
+    bool
+        accumulate; /* add to the outputs instead of overwriting: gradients and sums over micro-batches. Must be
                             supported by: embedding_grad, matmul, sum_rows, *_grad_gain, cross_entropy, count_valid */
-    void *scratch;       /* yoke_kernel_scratch_bytes, aligned to 64 bytes */
-    uint64_t seed;       /* of the run; with step and microbatch it keys dropout */
+    void *scratch; /* yoke_kernel_scratch_bytes, aligned to 64 bytes */
+    uint64_t seed; /* of the run; with step and microbatch it keys dropout */
     int64_t step;
     int microbatch;
 } yoke_kernel_call;
@@ -35,8 +36,8 @@ typedef void (*yoke_kernel)(const yoke_kernel_call *call);
 typedef struct yoke_kernel_set {
     const char *name;
     const char *help;
-    bool (*supported)(void);       /* by this processor; NULL: always */
-    yoke_kernel run[YOKE_N_OPS];   /* NULL: this set does not have it */
+    bool (*supported)(void);     /* by this processor; NULL: always */
+    yoke_kernel run[YOKE_N_OPS]; /* NULL: this set does not have it */
 } yoke_kernel_set;
 
 /* X(name): `yoke_kernel_set_<name>`, best first; ref is last and complete. */

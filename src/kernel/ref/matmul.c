@@ -21,17 +21,36 @@ static matrix matrix_view(const yoke_tensor *piece, int64_t rows, int64_t column
     return (matrix){piece->data, columns, 1};
 }
 
-static void sum_products(double sum[COLUMNS], const matrix *a, const matrix *b, int64_t m,
-                         int64_t n, int64_t n_columns, int64_t n_k)
+/* sum[j] = sum over k of row[k] b[k, j], where `row` is a row of a and b begins at the columns wanted. */
+static void sum_products(double sum[COLUMNS], const matrix *row, const matrix *b, int64_t n_columns,
+                         int64_t n_k)
 {
     for (int64_t j = 0; j < COLUMNS; j++) {
         sum[j] = 0.0;
     }
     for (int64_t k = 0; k < n_k; k++) {
-        double factor = (double)a->data[m * a->row_stride + k * a->column_stride];
-        const float *row = b->data + k * b->row_stride + n * b->column_stride;
+        double factor = (double)row->data[k * row->column_stride];
+        const float *b_row = b->data + k * b->row_stride;
         for (int64_t j = 0; j < n_columns; j++) {
-            sum[j] += factor * (double)row[j * b->column_stride];
+            sum[j] += factor * (double)b_row[j * b->column_stride];
+        }
+    }
+}
+
+static void multiply_rows(const matrix *a, const matrix *b, const yoke_product *size,
+                          const yoke_kernel_call *call)
+{
+    double sum[COLUMNS];
+    for (int64_t m = 0; m < size->m; m++) {
+        matrix row = {a->data + m * a->row_stride, a->row_stride, a->column_stride};
+        for (int64_t n = 0; n < size->n; n += COLUMNS) {
+            int64_t n_columns = size->n - n < COLUMNS ? size->n - n : COLUMNS;
+            matrix part = {b->data + n * b->column_stride, b->row_stride, b->column_stride};
+            float *y = (float *)call->out[0].data + m * size->n + n;
+            sum_products(sum, &row, &part, n_columns, size->k);
+            for (int64_t j = 0; j < n_columns; j++) {
+                y[j] = (float)(call->accumulate ? (double)y[j] + sum[j] : sum[j]);
+            }
         }
     }
 }
@@ -42,16 +61,10 @@ void yoke_ref_matmul(const yoke_kernel_call *call)
     yoke_product size = yoke_piece_contract(call);
     matrix a = matrix_view(&call->in[0], size.m, size.k, contraction->a_transposed);
     matrix b = matrix_view(&call->in[1], size.k, size.n, contraction->b_transposed);
-    float *y = call->out[0].data;
-    double sum[COLUMNS];
-    for (int64_t m = 0; m < size.m; m++) {
-        for (int64_t n = 0; n < size.n; n += COLUMNS) {
-            int64_t n_columns = size.n - n < COLUMNS ? size.n - n : COLUMNS;
-            sum_products(sum, &a, &b, m, n, n_columns, size.k);
-            for (int64_t j = 0; j < n_columns; j++) {
-                float *element = &y[m * size.n + n + j];
-                *element = (float)(call->accumulate ? (double)*element + sum[j] : sum[j]);
-            }
-        }
+    /* Without a k the operands may have no memory to point into. */
+    if (size.k == 0) {
+        static const float nothing = 0.0f;
+        a = b = (matrix){.data = &nothing};
     }
+    multiply_rows(&a, &b, &size, call);
 }

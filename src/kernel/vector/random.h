@@ -38,13 +38,16 @@ static inline lanes dropout_keep(const dropout *d, uint64_t first)
     return lanes_load(keep + skip);
 }
 
+static inline vec vec_drop(vec keep, vec a)
+{
+    return vec_select((vec_bits)(keep > vec_set(0.0f)), a * keep, vec_set(0.0f));
+}
+
 /* a keep, and 0 where it is dropped whatever a is. */
 static inline lanes dropout_apply(lanes keep, lanes a)
 {
-    for (int i = 0; i < PARTS; i++) {
-        vec_bits kept = (vec_bits)(keep.part[i] > vec_set(0.0f));
-        a.part[i] = vec_select(kept, a.part[i] * keep.part[i], vec_set(0.0f));
-    }
+    a.low = vec_drop(keep.low, a.low);
+    IF_TWO(a.high = vec_drop(keep.high, a.high);)
     return a;
 }
 

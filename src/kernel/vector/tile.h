@@ -25,18 +25,22 @@ static inline void tile_multiply(strided a, const float *b, int64_t depth, float
         }
     }
     for (int64_t k = 0; k < depth; k++) {
-        lanes row = lanes_load(b + k * LANES);
+        vec row[PARTS];
+        for (int i = 0; i < PARTS; i++) {
+            row[i] = vec_load(b + k * LANES + i * WIDTH);
+        }
         for (int r = 0; r < TILE_ROWS; r++) {
             vec factor = vec_set(a.data[r * a.row + k * a.column]);
             for (int i = 0; i < PARTS; i++) {
-                sum[r][i] = vec_fma(factor, row.part[i], sum[r][i]);
+                sum[r][i] = vec_fma(factor, row[i], sum[r][i]);
             }
         }
     }
     for (int r = 0; r < TILE_ROWS; r++) {
-        lanes result;
-        memcpy(&result, sum[r], sizeof(result));
-        lanes_store(c + r * c_row, add ? lanes_add(lanes_load(c + r * c_row), result) : result);
+        for (int i = 0; i < PARTS; i++) {
+            float *to = c + r * c_row + i * WIDTH;
+            vec_store(to, add ? vec_load(to) + sum[r][i] : sum[r][i]);
+        }
     }
 }
 

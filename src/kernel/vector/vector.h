@@ -66,8 +66,15 @@ enum {
 typedef float vec __attribute__((vector_size(WIDTH * sizeof(float))));
 typedef int32_t vec_bits __attribute__((vector_size(WIDTH * sizeof(int32_t))));
 
+/* Members and not an array: gcc 12 keeps only the former in registers. */
 typedef struct lanes {
-    vec part[PARTS];
+    vec low;
+#if defined(__AVX512F__)
+#define IF_TWO(...)
+#else
+    vec high;
+#define IF_TWO(...) __VA_ARGS__
+#endif
 } lanes;
 
 static inline vec vec_set(float a)
@@ -104,25 +111,38 @@ static inline vec vec_select(vec_bits mask, vec a, vec b)
     return (vec)((mask & (vec_bits)a) | (~mask & (vec_bits)b));
 }
 
+static inline vec vec_load(const float *from)
+{
+    vec r;
+    memcpy(&r, from, sizeof(r));
+    return r;
+}
+
+static inline void vec_store(float *to, vec a)
+{
+    memcpy(to, &a, sizeof(a));
+}
+
 static inline lanes lanes_set(float a)
 {
     lanes r;
-    for (int i = 0; i < PARTS; i++) {
-        r.part[i] = vec_set(a);
-    }
+    r.low = vec_set(a);
+    IF_TWO(r.high = vec_set(a);)
     return r;
 }
 
 static inline lanes lanes_load(const float *from)
 {
     lanes r;
-    memcpy(&r, from, sizeof(r));
+    r.low = vec_load(from);
+    IF_TWO(r.high = vec_load(from + WIDTH);)
     return r;
 }
 
 static inline void lanes_store(float *to, lanes a)
 {
-    memcpy(to, &a, sizeof(a));
+    vec_store(to, a.low);
+    IF_TWO(vec_store(to + WIDTH, a.high);)
 }
 
 /* The next n elements, at most 16; `fill` stands for those that are missing. */
@@ -154,9 +174,8 @@ static inline void lanes_put(float *to, int64_t n, lanes a)
 #define LANES_BINARY(name, operator)                                                               \
     static inline lanes name(lanes a, lanes b)                                                     \
     {                                                                                              \
-        for (int i = 0; i < PARTS; i++) {                                                          \
-            a.part[i] = a.part[i] operator b.part[i];                                              \
-        }                                                                                          \
+        a.low = a.low operator b.low;                                                              \
+        IF_TWO(a.high = a.high operator b.high;)                                                   \
         return a;                                                                                  \
     }
 LANES_BINARY(lanes_add, +)
@@ -167,27 +186,28 @@ LANES_BINARY(lanes_div, /)
 
 static inline lanes lanes_fma(lanes a, lanes b, lanes c)
 {
-    for (int i = 0; i < PARTS; i++) {
-        c.part[i] = vec_fma(a.part[i], b.part[i], c.part[i]);
-    }
+    c.low = vec_fma(a.low, b.low, c.low);
+    IF_TWO(c.high = vec_fma(a.high, b.high, c.high);)
     return c;
 }
 
 static inline lanes lanes_sqrt(lanes a)
 {
-    for (int i = 0; i < PARTS; i++) {
-        a.part[i] = vec_sqrt(a.part[i]);
-    }
+    a.low = vec_sqrt(a.low);
+    IF_TWO(a.high = vec_sqrt(a.high);)
     return a;
 }
 
 /* The larger; what is not a number wins. */
+static inline vec vec_max(vec a, vec b)
+{
+    return vec_select((vec_bits)((b > a) | (b != b)), b, a);
+}
+
 static inline lanes lanes_max(lanes a, lanes b)
 {
-    for (int i = 0; i < PARTS; i++) {
-        vec_bits take_b = (vec_bits)((b.part[i] > a.part[i]) | (b.part[i] != b.part[i]));
-        a.part[i] = vec_select(take_b, b.part[i], a.part[i]);
-    }
+    a.low = vec_max(a.low, b.low);
+    IF_TWO(a.high = vec_max(a.high, b.high);)
     return a;
 }
 
@@ -246,9 +266,8 @@ static inline vec vec_exp(vec a)
 
 static inline lanes lanes_exp(lanes a)
 {
-    for (int i = 0; i < PARTS; i++) {
-        a.part[i] = vec_exp(a.part[i]);
-    }
+    a.low = vec_exp(a.low);
+    IF_TWO(a.high = vec_exp(a.high);)
     return a;
 }
 

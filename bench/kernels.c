@@ -1,0 +1,267 @@
+/*
+ * bench/kernels [threads]: what each kernel of each set does in a GPT-2 124M step of 4 x 256 tokens, against the rates of
+ * this machine: copies of memory, and square matrix products.
+ *
+ * Bytes are those of all operands, once (twice if written in place); flops those of the mathematics, causal attention
+ * counted whole. Rates are the best of several runs. ref is left out where it would take many seconds.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/memory.h"
+#include "kernel/kernel.h"
+#include "kernel/piece.h"
+#include "kernel/sets.h"
+
+enum { MAX_IN = 6, MAX_OUT = 3, N = 1024 };
+
+static const double seconds = 0.15; /* for each kernel of a set */
+static const double ref_max_flops = 6e9;
+
+/* Letters: b batch, t tokens, d width, e 3 width, f feed-forward, h heads, x head width, v vocabulary, c control. */
+typedef struct bench {
+    const char *label;
+    yoke_op op;
+    const char *in[MAX_IN], *out[MAX_OUT];
+    yoke_contraction contraction;
+    double flops;
+    unsigned updates;
+    const char *whole; /* digits: inputs that hold integers */
+} bench;
+
+#define TOKENS 1024.0
+static const double product = 2.0 * TOKENS * 768.0;
+static const double attention = 4.0 * TOKENS * 256.0 * 768.0;
+
+static int64_t extent_of(char letter)
+{
+    static const char letters[] = "btdefhxvc";
+    static const int64_t extents[] = {4, 256, 768, 2304, 3072, 12, 64, 50257, YOKE_N_CONTROLS};
+    return extents[strchr(letters, letter) - letters];
+}
+
+static const bench benches[] = {
+    {"qkv", YOKE_OP_MATMUL, {"btd", "de"}, {"bte"}, {2, 1, false, false}, product * 2304.0, 0, ""},
+    {"up", YOKE_OP_MATMUL, {"btd", "df"}, {"btf"}, {2, 1, false, false}, product * 3072.0, 0, ""},
+    {"down", YOKE_OP_MATMUL, {"btf", "fd"}, {"btd"}, {2, 1, false, false}, product * 3072.0, 0, ""},
+    {"da of up",
+     YOKE_OP_MATMUL,
+     {"btf", "df"},
+     {"btd"},
+     {2, 1, false, true},
+     product * 3072.0,
+     0,
+     ""},
+    {"dw of out",
+     YOKE_OP_MATMUL,
+     {"btd", "btd"},
+     {"dd"},
+     {2, 2, true, false},
+     product * 768.0,
+     0,
+     ""},
+    {"dw of up",
+     YOKE_OP_MATMUL,
+     {"btd", "btf"},
+     {"df"},
+     {2, 2, true, false},
+     product * 3072.0,
+     0,
+     ""},
+    {"dw of down",
+     YOKE_OP_MATMUL,
+     {"btf", "btd"},
+     {"fd"},
+     {2, 2, true, false},
+     product * 3072.0,
+     0,
+     ""},
+    {"head", YOKE_OP_MATMUL, {"btd", "vd"}, {"btv"}, {2, 1, false, true}, product * 50257.0, 0, ""},
+    {"dw of head",
+     YOKE_OP_MATMUL,
+     {"btv", "btd"},
+     {"vd"},
+     {2, 2, true, false},
+     product * 50257.0,
+     0,
+     ""},
+    {"da of head",
+     YOKE_OP_MATMUL,
+     {"btv", "vd"},
+     {"btd"},
+     {2, 1, false, false},
+     product * 50257.0,
+     0,
+     ""},
+    {"attention",
+     YOKE_OP_ATTENTION,
+     {"bthx", "bthx", "bthx"},
+     {"bthx", "bth"},
+     .flops = attention,
+     .whole = ""},
+    {"attention_grad",
+     YOKE_OP_ATTENTION_GRAD,
+     {"bthx", "bthx", "bthx", "bthx", "bth", "bthx"},
+     {"bthx", "bthx", "bthx"},
+     .flops = 2.5 * attention,
+     .whole = ""},
+    {"embedding", YOKE_OP_EMBEDDING, {"td", "bt"}, {"btd"}, .whole = "1"},
+    {"embedding_grad", YOKE_OP_EMBEDDING_GRAD, {"bt", "btd"}, {"vd"}, .whole = "0"},
+    {"add_bias", YOKE_OP_ADD_BIAS, {"btf", "f"}, {"btf"}, .whole = ""},
+    {"sum_rows", YOKE_OP_SUM_ROWS, {"btf"}, {"f"}, .whole = ""},
+    {"add", YOKE_OP_ADD, {"btd", "btd"}, {"btd"}, .whole = ""},
+    {"layer_norm", YOKE_OP_LAYER_NORM, {"btd", "d", "d"}, {"btd", "bt", "bt"}, .whole = ""},
+    {"layer_norm_grad",
+     YOKE_OP_LAYER_NORM_GRAD,
+     {"btd", "btd", "d", "bt", "bt"},
+     {"btd"},
+     .whole = ""},
+    {"layer_norm_grad_gain",
+     YOKE_OP_LAYER_NORM_GRAD_GAIN,
+     {"btd", "btd", "bt", "bt"},
+     {"d", "d"},
+     .whole = ""},
+    {"rms_norm", YOKE_OP_RMS_NORM, {"btd", "d"}, {"btd", "bt"}, .whole = ""},
+    {"rope", YOKE_OP_ROPE, {"bthx", "bt"}, {"bthx"}, .whole = "1"},
+    {"gelu", YOKE_OP_GELU, {"btf"}, {"btf"}, .whole = ""},
+    {"gelu_grad", YOKE_OP_GELU_GRAD, {"btf", "btf"}, {"btf"}, .whole = ""},
+    {"swiglu", YOKE_OP_SWIGLU, {"btf", "btf"}, {"btf"}, .whole = ""},
+    {"swiglu_grad", YOKE_OP_SWIGLU_GRAD, {"btf", "btf", "btf"}, {"btf", "btf"}, .whole = ""},
+    {"dropout", YOKE_OP_DROPOUT, {"btd"}, {"btd"}, .whole = ""},
+    {"row_max", YOKE_OP_ROW_MAX, {"btv"}, {"bt"}, .whole = ""},
+    {"row_sum_exp", YOKE_OP_ROW_SUM_EXP, {"btv", "bt"}, {"bt"}, .whole = ""},
+    {"cross_entropy_grad",
+     YOKE_OP_CROSS_ENTROPY_GRAD,
+     {"btv", "bt", "bt", "bt", ""},
+     {"btv"},
+     .whole = "3"},
+    {"sum_squares", YOKE_OP_SUM_SQUARES, {"vd"}, {""}, .whole = ""},
+    {"adamw", YOKE_OP_ADAMW, {"vd", "vd", "vd", "vd", "c"}, {NULL}, .updates = 7, .whole = ""},
+};
+
+static yoke_tensor tensor_create(const char *letters, bool whole)
+{
+    yoke_tensor tensor = {.shard = {.n_dims = (int)strlen(letters)}};
+    for (int i = 0; letters[i]; i++) {
+        tensor.shard.extent[i] = extent_of(letters[i]);
+    }
+    int64_t n = yoke_piece_elements(&tensor);
+    tensor.data = yoke_block_alloc((size_t)n * sizeof(float));
+    if (!tensor.data) {
+        fprintf(stderr, "no memory for %lld floats\n", (long long)n);
+        exit(1);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (whole) {
+            ((int32_t *)tensor.data)[i] = (int32_t)(i * 7 % 256);
+        } else {
+            ((float *)tensor.data)[i] = (float)(1 + i * 7 % 13) * 0.1f;
+        }
+    }
+    return tensor;
+}
+
+static double best_s(yoke_kernel kernel, const yoke_kernel_call *call)
+{
+    double best = (double)INFINITY;
+    double end = yoke_clock_s() + seconds;
+    do {
+        double start = yoke_clock_s();
+        kernel(call);
+        best = fmin(best, yoke_clock_s() - start);
+    } while (yoke_clock_s() < end);
+    return best;
+}
+
+static void print_row(const bench *b, const char *set, double bytes, double taken_s,
+                      const double rates[2])
+{
+    double rate = b->flops > 0 ? b->flops / taken_s : bytes / taken_s;
+    printf("%-22s%-8s%10.3f ms%9.1f %s%8.0f %%\n", b->label, set, taken_s * 1e3, rate * 1e-9,
+           b->flops > 0 ? "GFLOP/s" : "GB/s   ", 100.0 * rate / rates[b->flops > 0]);
+}
+
+static void bench_run(const bench *b, const double rates[2])
+{
+    yoke_tensor in[MAX_IN];
+    yoke_tensor out[MAX_OUT];
+    yoke_optimizer optimizer = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
+    yoke_attributes attributes = {.epsilon = 1e-5f,
+                                  .rate = b->op == YOKE_OP_DROPOUT ? 0.1f : 0.0f,
+                                  .scale = 0.125f,
+                                  .base = 1e4f,
+                                  .sign = 1,
+                                  .n_heads = 12,
+                                  .n_kv_heads = 12,
+                                  .n_tokens = 256,
+                                  .contraction = b->contraction,
+                                  .optimizer = &optimizer,
+                                  .global[0] = {3, {4, 256, 768}}};
+    yoke_kernel_call call = {.in = in, .out = out, .attributes = &attributes};
+    double bytes = 0.0;
+    for (; call.n_in < MAX_IN && b->in[call.n_in]; call.n_in++) {
+        in[call.n_in] = tensor_create(b->in[call.n_in], strchr(b->whole, '0' + call.n_in) != NULL);
+        int times = b->updates >> call.n_in & 1 ? 2 : 1;
+        bytes += 4.0 * times * (double)yoke_piece_elements(&in[call.n_in]);
+    }
+    for (; call.n_out < MAX_OUT && b->out[call.n_out]; call.n_out++) {
+        out[call.n_out] = tensor_create(b->out[call.n_out], false);
+        bytes += 4.0 * (double)yoke_piece_elements(&out[call.n_out]);
+    }
+    call.scratch =
+        yoke_block_alloc(yoke_kernel_scratch_bytes(b->op, &call, yoke_kernel_threads_get()) + 64);
+#define BENCH_SET(name)                                                                            \
+    do {                                                                                           \
+        const yoke_kernel_set *set = &yoke_kernel_set_##name;                                      \
+        bool is_slow = strcmp(#name, "ref") == 0 && b->flops > ref_max_flops;                      \
+        if (set->run[b->op] && !is_slow && (!set->supported || set->supported())) {                \
+            print_row(b, #name, bytes, best_s(set->run[b->op], &call), rates);                     \
+        }                                                                                          \
+    } while (0);
+    YOKE_KERNEL_SET_LIST(BENCH_SET)
+#undef BENCH_SET
+    for (int i = 0; i < call.n_in; i++) {
+        yoke_block_free(in[i].data);
+    }
+    for (int i = 0; i < call.n_out; i++) {
+        yoke_block_free(out[i].data);
+    }
+    yoke_block_free(call.scratch);
+}
+
+/* Bytes read and written a second by an element-wise kernel over arrays larger than caches. */
+static double copy_rate(void)
+{
+    yoke_tensor in[2] = {tensor_create("vd", false), {0}};
+    yoke_tensor out = tensor_create("vd", false);
+    yoke_attributes attributes = {.sign = 1};
+    yoke_kernel chosen[YOKE_N_OPS];
+    yoke_status status = yoke_kernel_choose(NULL, chosen);
+    yoke_status_free(status);
+    in[1] = in[0];
+    yoke_kernel_call call = {
+        .in = in, .out = &out, .n_in = 1, .n_out = 1, .attributes = &attributes};
+    double rate = 8.0 * (double)yoke_piece_elements(&out) / best_s(chosen[YOKE_OP_ADD], &call);
+    yoke_block_free(in[0].data);
+    yoke_block_free(out.data);
+    return rate;
+}
+
+int main(int argc, char **argv)
+{
+    yoke_kernel_threads_set(argc > 1 ? (int)strtol(argv[1], NULL, 10) : yoke_kernel_threads_get());
+    float *scratch = yoke_block_alloc(sizeof(float) * 3 * N * N);
+    if (!scratch) {
+        return 1;
+    }
+    const double rates[2] = {copy_rate(), yoke_kernel_matmul_rate(N, 1.0, scratch)};
+    yoke_block_free(scratch);
+    printf("%d threads: copy %.1f GB/s, matrix product %.1f GFLOP/s\n\n", yoke_kernel_threads_get(),
+           rates[0] * 1e-9, rates[1] * 1e-9);
+    for (size_t i = 0; i < sizeof benches / sizeof benches[0]; i++) {
+        bench_run(&benches[i], rates);
+    }
+    return 0;
+}
