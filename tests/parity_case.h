@@ -37,7 +37,7 @@ static inline void assert_parity(const parity_case *p)
     }
     if (p->bits && !result.bits_equal) {
         fail_msg("%s: other bits, first in %s; gradients %.3g, weights %.3g apart", text,
-                 result.first_difference, result.grad_rel, result.weights_rel);
+                 result.first_other_bits, result.grad_rel, result.weights_rel);
     }
     scene_close(&s);
 }

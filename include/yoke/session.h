@@ -117,8 +117,10 @@ typedef struct yoke_parity_result {
     double grad_rel, norm_rel, loss_rel,
         weights_rel;            /* maxima over tensors and steps, relative 2-norm */
     bool bits_equal;            /* every loss, gradient and weight */
-    char first_difference[128]; /* first tensor over the bound, or whose bits differ; "" if none */
-    bool ok;                    /* within the bounds below */
+    char first_difference[128]; /* first tensor over its bound; "" if none */
+    char first_other_bits
+        [128]; /* first tensor whose bits differ, within its bound or not; "" if none */
+    bool ok;   /* within the bounds below */
 } yoke_parity_result;
 
 #define YOKE_PARITY_GRAD    1e-5

@@ -24,7 +24,7 @@ static void print_result(const yoke_parity_result *parity)
     if (parity->bits_equal) {
         (void)printf("bits       equal in every loss, gradient and weight\n");
     } else {
-        (void)printf("bits       differ, first in %s\n", parity->first_difference);
+        (void)printf("bits       differ, first in %s\n", parity->first_other_bits);
     }
 }
 

@@ -17,7 +17,6 @@ typedef struct comparison {
     side mesh, single;
     float *a, *b; /* room for the largest tensor, twice */
     int64_t steps;
-    char other_bits[128]; /* first tensor that is not equal, within its bound or not; "" if none */
     yoke_parity_result *result;
 } comparison;
 
@@ -77,7 +76,7 @@ static void compare_bits(comparison *c, const void *a, const void *b, size_t byt
 {
     if (memcmp(a, b, bytes) != 0) {
         c->result->bits_equal = false;
-        keep_first(c->other_bits, name);
+        keep_first(c->result->first_other_bits, name);
     }
 }
 
@@ -135,8 +134,7 @@ static void compare_losses(comparison *c)
     yoke_parity_result *result = c->result;
     for (int64_t i = 0; i < c->steps; i++) {
         double distance = relative_scalar(c->mesh.loss[i], c->single.loss[i]);
-        compare_numbers(c, distance, i == 0 ? YOKE_PARITY_LOSS : YOKE_PARITY_WEIGHTS,
-                        &result->loss_rel, "loss");
+        compare_numbers(c, distance, YOKE_PARITY_LOSS, &result->loss_rel, "loss");
         compare_bits(c, &c->mesh.loss[i], &c->single.loss[i], sizeof(double), "loss");
     }
     compare_numbers(c, relative_scalar(c->mesh.norm[0], c->single.norm[0]), YOKE_PARITY_GRAD,
@@ -169,9 +167,7 @@ static yoke_status compare(comparison *c, const yoke_session_parts *parts)
     YOKE_TRY(yoke_status_prefix(run_side(&c->mesh, 1, c->steps - 1), "on the mesh"));
     YOKE_TRY(yoke_status_prefix(run_side(&c->single, 1, c->steps - 1), "on one rank"));
     compare_losses(c);
-    YOKE_TRY(compare_tensors(c, YOKE_FETCH_WEIGHT, YOKE_PARITY_WEIGHTS, &c->result->weights_rel));
-    keep_first(c->result->first_difference, c->other_bits);
-    return YOKE_OK;
+    return compare_tensors(c, YOKE_FETCH_WEIGHT, YOKE_PARITY_WEIGHTS, &c->result->weights_rel);
 }
 
 yoke_status yoke_parity(const yoke_session_parts *parts, int64_t steps, yoke_parity_result *result)
