@@ -1,3 +1,4 @@
+/* labels: quick threads */
 /*
  * Faults of others, each in the smallest situation that shows it: the loss, its divisor, and micro-batches.
  *

@@ -1,3 +1,4 @@
+/* labels: quick threads */
 /*
  * Faults of others, each in the smallest situation that shows it: initial weights, tied tables, dropout, and layers on
  * stages. The letters are those of the list of faults that the project keeps.
