@@ -57,7 +57,7 @@ static grid grid_choose(const product *p)
     grid tiles = {.rows = size->m, .columns = size->n};
     for (int64_t n_tiles = 1; n_tiles < wanted; n_tiles *= 2) {
         int64_t *side = tiles.rows > tiles.columns ? &tiles.rows : &tiles.columns;
-        if (*side < 2 * MIN_SIDE || tiles.rows * tiles.columns < 2 * min_area) {
+        if (*side / 2 < MIN_SIDE || tiles.rows * tiles.columns < 2 * min_area) {
             break;
         }
         *side = half_side(*side);

@@ -33,6 +33,7 @@ static int64_t row_begin(const yoke_shard *piece, const yoke_shard *part, int64_
     for (int dim = part->n_dims - 1; dim >= 0; dim--) {
         int64_t local = part->offset[dim] - piece->offset[dim];
         if (dim < part->n_dims - 1) {
+            YOKE_ASSERT(part->extent[dim] > 0);
             local += row % part->extent[dim];
             row /= part->extent[dim];
         }

@@ -25,14 +25,14 @@ static void strip_add_block(const columns *c, int64_t first_row, int64_t column,
                             lanes total[MAX_SUMS][STRIP_LANES])
 {
     lanes sum[MAX_SUMS][STRIP_LANES];
-    for (int j = 0; j < STRIP_LANES; j++) {
+    for (int64_t j = 0; j < STRIP_LANES; j++) {
         sum[0][j] = lanes_set(0.0f);
         sum[1][j] = lanes_set(0.0f);
     }
     for (int64_t row = first_row; row < smaller(first_row + BLOCK_ROWS, c->rows); row++) {
         lanes mean = lanes_set(c->mean ? c->mean[row] : 0.0f);
         lanes rstd = lanes_set(c->rstd ? c->rstd[row] : 0.0f);
-        for (int j = 0; j < STRIP_LANES; j++) {
+        for (int64_t j = 0; j < STRIP_LANES; j++) {
             int64_t d = column + j * LANES;
             lanes dy = lanes_get(c->dy + row * c->width + d, c->width - d, 0.0f);
             sum[0][j] = lanes_add(sum[0][j], dy);
@@ -43,7 +43,7 @@ static void strip_add_block(const columns *c, int64_t first_row, int64_t column,
             }
         }
     }
-    for (int j = 0; j < STRIP_LANES; j++) {
+    for (int64_t j = 0; j < STRIP_LANES; j++) {
         total[0][j] = lanes_add(total[0][j], sum[0][j]);
         total[1][j] = lanes_add(total[1][j], sum[1][j]);
     }
@@ -51,7 +51,7 @@ static void strip_add_block(const columns *c, int64_t first_row, int64_t column,
 
 static void strip_write(const columns *c, float *to, int64_t column, const lanes total[STRIP_LANES])
 {
-    for (int j = 0; j < STRIP_LANES && to; j++) {
+    for (int64_t j = 0; j < STRIP_LANES && to; j++) {
         int64_t d = column + j * LANES;
         lanes sum = total[j];
         if (c->accumulate) {
@@ -66,7 +66,7 @@ static void columns_sum(const columns *c)
 #pragma omp parallel for schedule(static) if (c->rows * c->width > GRAIN)
     for (int64_t column = 0; column < c->width; column += STRIP) {
         lanes total[MAX_SUMS][STRIP_LANES];
-        for (int j = 0; j < STRIP_LANES; j++) {
+        for (int64_t j = 0; j < STRIP_LANES; j++) {
             total[0][j] = lanes_set(0.0f);
             total[1][j] = lanes_set(0.0f);
         }

@@ -5,45 +5,43 @@
  */
 #include "kernel/vector/vector.h"
 
-typedef struct stream {
-    const float *in[3];
-    float *out[2];
-} stream;
+/* Elements [first, end) of all operands, which have equal shapes. */
+typedef void (*stream_kernel)(const yoke_kernel_call *call, int64_t first, int64_t end);
 
-typedef void (*stream_kernel)(const stream *s, int64_t n);
-
-/* Runs a kernel over grains of arrays of equal length. */
 static void stream_run(const yoke_kernel_call *call, stream_kernel kernel)
 {
     int64_t n = yoke_piece_elements(&call->out[0]);
 #pragma omp parallel for schedule(static) if (n > GRAIN)
-    for (int64_t grain = 0; grain < ceil_div(n, GRAIN); grain++) {
-        int64_t first = grain * GRAIN;
-        stream part = {0};
-        for (int i = 0; i < call->n_in; i++) {
-            part.in[i] = (const float *)call->in[i].data + first;
+    for (int64_t first = 0; first < n; first += GRAIN) {
+        kernel(call, first, smaller(first + GRAIN, n));
+    }
+}
+
+static inline lanes in_get(const yoke_kernel_call *call, int operand, int64_t i, int64_t end)
+{
+    return lanes_get((const float *)call->in[operand].data + i, end - i, 0.0f);
+}
+
+static inline void out_put(const yoke_kernel_call *call, int operand, int64_t i, int64_t end,
+                           lanes a)
+{
+    lanes_put((float *)call->out[operand].data + i, end - i, a);
+}
+
+static void add(const yoke_kernel_call *call, int64_t first, int64_t end)
+{
+    for (int64_t i = first; i < end; i += LANES) {
+        lanes sum = in_get(call, 0, i, end);
+        for (int j = 1; j < call->n_in; j++) {
+            sum = lanes_add(sum, in_get(call, j, i, end));
         }
-        for (int i = 0; i < call->n_out; i++) {
-            part.out[i] = (float *)call->out[i].data + first;
-        }
-        kernel(&part, smaller(GRAIN, n - first));
+        out_put(call, 0, i, end, sum);
     }
 }
 
 void YOKE_VECTOR_NAME(add)(const yoke_kernel_call *call)
 {
-    int64_t n = yoke_piece_elements(&call->out[0]);
-#pragma omp parallel for schedule(static) if (n > GRAIN)
-    for (int64_t grain = 0; grain < ceil_div(n, GRAIN); grain++) {
-        int64_t end = smaller(grain * GRAIN + GRAIN, n);
-        for (int64_t i = grain * GRAIN; i < end; i += LANES) {
-            lanes sum = lanes_get((const float *)call->in[0].data + i, end - i, 0.0f);
-            for (int j = 1; j < call->n_in; j++) {
-                sum = lanes_add(sum, lanes_get((const float *)call->in[j].data + i, end - i, 0.0f));
-            }
-            lanes_put((float *)call->out[0].data + i, end - i, sum);
-        }
-    }
+    stream_run(call, add);
 }
 
 void YOKE_VECTOR_NAME(add_bias)(const yoke_kernel_call *call)
@@ -70,12 +68,12 @@ void YOKE_VECTOR_NAME(add_bias)(const yoke_kernel_call *call)
 static const float gelu_first = 1.59576912160573071f;
 static const float gelu_cubic = 0.0713548162726f;
 
-static void gelu(const stream *s, int64_t n)
+static void gelu(const yoke_kernel_call *call, int64_t first, int64_t end)
 {
-    for (int64_t i = 0; i < n; i += LANES) {
-        lanes a = lanes_get(s->in[0] + i, n - i, 0.0f);
+    for (int64_t i = first; i < end; i += LANES) {
+        lanes a = in_get(call, 0, i, end);
         lanes slope = lanes_fma(lanes_mul(a, a), lanes_set(gelu_cubic), lanes_set(gelu_first));
-        lanes_put(s->out[0] + i, n - i, lanes_mul(a, lanes_sigmoid(lanes_mul(a, slope))));
+        out_put(call, 0, i, end, lanes_mul(a, lanes_sigmoid(lanes_mul(a, slope))));
     }
 }
 
@@ -84,18 +82,18 @@ void YOKE_VECTOR_NAME(gelu)(const yoke_kernel_call *call)
     stream_run(call, gelu);
 }
 
-static void gelu_grad(const stream *s, int64_t n)
+static void gelu_grad(const yoke_kernel_call *call, int64_t first, int64_t end)
 {
     lanes one = lanes_set(1.0f);
-    for (int64_t i = 0; i < n; i += LANES) {
-        lanes a = lanes_get(s->in[0] + i, n - i, 0.0f);
-        lanes dy = lanes_get(s->in[1] + i, n - i, 0.0f);
+    for (int64_t i = first; i < end; i += LANES) {
+        lanes a = in_get(call, 0, i, end);
+        lanes dy = in_get(call, 1, i, end);
         lanes square = lanes_mul(a, a);
         lanes slope = lanes_fma(square, lanes_set(gelu_cubic), lanes_set(gelu_first));
         lanes inner = lanes_fma(square, lanes_set(3.0f * gelu_cubic), lanes_set(gelu_first));
         lanes sigmoid = lanes_sigmoid(lanes_mul(a, slope));
         lanes bend = lanes_mul(lanes_mul(sigmoid, lanes_sub(one, sigmoid)), lanes_mul(a, inner));
-        lanes_put(s->out[0] + i, n - i, lanes_mul(dy, lanes_add(sigmoid, bend)));
+        out_put(call, 0, i, end, lanes_mul(dy, lanes_add(sigmoid, bend)));
     }
 }
 
@@ -104,12 +102,12 @@ void YOKE_VECTOR_NAME(gelu_grad)(const yoke_kernel_call *call)
     stream_run(call, gelu_grad);
 }
 
-static void swiglu(const stream *s, int64_t n)
+static void swiglu(const yoke_kernel_call *call, int64_t first, int64_t end)
 {
-    for (int64_t i = 0; i < n; i += LANES) {
-        lanes gate = lanes_get(s->in[0] + i, n - i, 0.0f);
-        lanes up = lanes_get(s->in[1] + i, n - i, 0.0f);
-        lanes_put(s->out[0] + i, n - i, lanes_mul(lanes_mul(gate, lanes_sigmoid(gate)), up));
+    for (int64_t i = first; i < end; i += LANES) {
+        lanes gate = in_get(call, 0, i, end);
+        lanes up = in_get(call, 1, i, end);
+        out_put(call, 0, i, end, lanes_mul(lanes_mul(gate, lanes_sigmoid(gate)), up));
     }
 }
 
@@ -118,18 +116,18 @@ void YOKE_VECTOR_NAME(swiglu)(const yoke_kernel_call *call)
     stream_run(call, swiglu);
 }
 
-static void swiglu_grad(const stream *s, int64_t n)
+static void swiglu_grad(const yoke_kernel_call *call, int64_t first, int64_t end)
 {
     lanes one = lanes_set(1.0f);
-    for (int64_t i = 0; i < n; i += LANES) {
-        lanes gate = lanes_get(s->in[0] + i, n - i, 0.0f);
-        lanes up = lanes_get(s->in[1] + i, n - i, 0.0f);
-        lanes dy = lanes_get(s->in[2] + i, n - i, 0.0f);
+    for (int64_t i = first; i < end; i += LANES) {
+        lanes gate = in_get(call, 0, i, end);
+        lanes up = in_get(call, 1, i, end);
+        lanes dy = in_get(call, 2, i, end);
         lanes sigmoid = lanes_sigmoid(gate);
         lanes bend = lanes_fma(gate, lanes_sub(one, sigmoid), one);
         lanes dsilu = lanes_mul(lanes_mul(dy, up), lanes_mul(sigmoid, bend));
-        lanes_put(s->out[0] + i, n - i, dsilu);
-        lanes_put(s->out[1] + i, n - i, lanes_mul(dy, lanes_mul(gate, sigmoid)));
+        out_put(call, 0, i, end, dsilu);
+        out_put(call, 1, i, end, lanes_mul(dy, lanes_mul(gate, sigmoid)));
     }
 }
 

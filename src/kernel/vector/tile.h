@@ -26,7 +26,7 @@ static inline void tile_multiply(strided a, const float *b, int64_t depth, float
     }
     for (int64_t k = 0; k < depth; k++) {
         vec row[PARTS];
-        for (int i = 0; i < PARTS; i++) {
+        for (int64_t i = 0; i < PARTS; i++) {
             row[i] = vec_load(b + k * LANES + i * WIDTH);
         }
         for (int r = 0; r < TILE_ROWS; r++) {
@@ -37,7 +37,7 @@ static inline void tile_multiply(strided a, const float *b, int64_t depth, float
         }
     }
     for (int r = 0; r < TILE_ROWS; r++) {
-        for (int i = 0; i < PARTS; i++) {
+        for (int64_t i = 0; i < PARTS; i++) {
             float *to = c + r * c_row + i * WIDTH;
             vec_store(to, add ? vec_load(to) + sum[r][i] : sum[r][i]);
         }
