@@ -28,11 +28,11 @@ function(yoke_test_properties name source)
         string(STRIP "${CMAKE_MATCH_1}" labels)
         string(REPLACE " " ";" labels "${labels}")
     endif()
-    set(timeout 600)
+    set(timeout 900)
     if(NOT "slow" IN_LIST labels)
         list(PREPEND labels quick)
         list(REMOVE_DUPLICATES labels)
-        set(timeout 180)
+        set(timeout 300)
     endif()
     set_tests_properties(${name} PROPERTIES
         LABELS "${labels}" TIMEOUT ${timeout} ENVIRONMENT "${test_environment}"
