@@ -124,7 +124,7 @@ static void emit_kernel(yoke_lowering *low, const yoke_node *node, int n_in, con
         low->written[node->out[i]] =
             low->graph->values[node->out[i]].kind == YOKE_VALUE_ACCUMULATOR;
     }
-    bool keeps = node->conversion == YOKE_CONVERT_MASK &&
+    bool keeps = node->conversion != YOKE_CONVERT_MASK ||
                  yoke_mesh_coordinate(&low->set->mesh, low->rank, node->axis) == 0;
     yoke_lowering_emit(low, YOKE_OPCODE_KERNEL,
                        (yoke_instruction){.node = (int)(node - low->graph->nodes),

@@ -40,7 +40,7 @@ static void bind_kernel(yoke_arena *arena, yoke_executor *executor,
         tensors[i] = tensor_of(program, buffer, executor->at.slab);
     }
     const yoke_attributes *attributes = &node->attributes;
-    if (node->conversion == YOKE_CONVERT_MASK) {
+    if (node->op == YOKE_OP_CONVERT) {
         yoke_attributes *own = YOKE_ARENA_NEW(arena, yoke_attributes, 1);
         *own = node->attributes;
         own->sign = instruction->keeps;
