@@ -228,6 +228,9 @@ void yoke_plan_memory(yoke_program_set *set, yoke_program *program,
         place_kind(set->arena, program, (yoke_buffer_kind)kind, base);
         base += program->kind_bytes[kind];
     }
+    YOKE_ASSERT(!request->beside ||
+                program->kind_bytes[YOKE_BUFFER_PARAMS] ==
+                    request->beside->programs[program->rank].kind_bytes[YOKE_BUFFER_PARAMS]);
     for (int64_t b = 0; b < program->n_buffers; b++) {
         yoke_buffer *buffer = &program->buffers[b];
         buffer->kind = program->buffers[buffer->root].kind;

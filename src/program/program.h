@@ -145,8 +145,9 @@ typedef struct yoke_program_request {
     const yoke_schedule_def *schedule;
     int microbatches;
     bool forward_only;
-    const yoke_program_set *
-        beside; /* a set with the same parameters, whose lasting memory this one must leave alone; may be NULL */
+    /* A set for the same model and mesh, or NULL: the new one finds the parameters where this one has
+     * them and leaves its lasting memory alone. */
+    const yoke_program_set *beside;
     yoke_scratch_function scratch; /* NULL: kernels want none */
     void *scratch_user;
 } yoke_program_request;

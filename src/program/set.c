@@ -1,4 +1,5 @@
 /* The programs of all ranks: cut, schedule, lower, plan; and what can be read off them. */
+#include <string.h>
 #include "layout/division.h"
 #include "pipe/cut.h"
 #include "program/lower.h"
@@ -17,16 +18,28 @@ static double cost_of_block(const yoke_graph *graph, int block)
     return yoke_graph_flops(graph, block) + 16 * elements;
 }
 
-static yoke_status cut(yoke_program_set *set, int **chunk_of_block)
+static yoke_status balance(const yoke_program_set *set, int *first)
 {
-    const yoke_graph *graph = set->graph;
-    int n_blocks = (int)graph->n_blocks, n_chunks = set->schedule.n_chunks;
+    int n_blocks = (int)set->graph->n_blocks;
     double *cost = YOKE_ARENA_NEW(set->arena, double, n_blocks);
     for (int b = 0; b < n_blocks; b++) {
-        cost[b] = cost_of_block(graph, b);
+        cost[b] = cost_of_block(set->graph, b);
     }
+    return yoke_cut_balance(cost, n_blocks, set->schedule.n_chunks, first);
+}
+
+/* A set beside another is cut where that one is, whatever its own blocks cost: the parameters are
+ * where training has them. */
+static yoke_status cut(yoke_program_set *set, const yoke_program_set *beside, int **chunk_of_block)
+{
+    int n_blocks = (int)set->graph->n_blocks, n_chunks = set->schedule.n_chunks;
     int *first = YOKE_ARENA_NEW(set->arena, int, n_chunks + 1);
-    YOKE_TRY(yoke_cut_balance(cost, n_blocks, n_chunks, first));
+    if (beside) {
+        YOKE_ASSERT(beside->schedule.n_chunks == n_chunks && beside->graph->n_blocks == n_blocks);
+        memcpy(first, beside->first_block, sizeof *first * (size_t)(n_chunks + 1));
+    } else {
+        YOKE_TRY(balance(set, first));
+    }
     *chunk_of_block = YOKE_ARENA_NEW(set->arena, int, n_blocks);
     for (int c = 0; c < n_chunks; c++) {
         for (int b = first[c]; b < first[c + 1]; b++) {
@@ -109,7 +122,7 @@ static yoke_status build(yoke_program_set *set, const yoke_program_request *requ
     };
     YOKE_TRY(yoke_schedule_build(request->schedule, &wanted, set->arena, &set->schedule));
     int *chunk_of_block;
-    YOKE_TRY(cut(set, &chunk_of_block));
+    YOKE_TRY(cut(set, request->beside, &chunk_of_block));
     YOKE_TRY(yoke_place_stages(set, chunk_of_block));
     lower_all(set, request, chunk_of_block);
     return YOKE_OK;
