@@ -59,10 +59,121 @@ static void test_evaluation_finds_the_parameters(void **state)
     free(piped.logits);
 }
 
+/* --- Models out of the ordinary --------------------------------------------------------------------- */
+
+static int64_t vocabulary_of(const yoke_model_config *config)
+{
+    (void)config;
+    return VOCABULARY;
+}
+
+static void begin(yoke_graph *g)
+{
+    yoke_letter(g, 'v', VOCABULARY);
+    yoke_letter(g, 'd', 8);
+    yoke_letter(g, 'f', 12);
+}
+
+static yoke_value weight(yoke_graph *g, const char *name, const char *dims)
+{
+    return yoke_weight(g, name, dims, 0.2f);
+}
+
+static yoke_value feed_forward(yoke_graph *g, const char *name, yoke_value x)
+{
+    char up[32], down[32];
+    (void)snprintf(up, sizeof up, "%s.up", name);
+    (void)snprintf(down, sizeof down, "%s.down", name);
+    yoke_value h = yoke_gelu(g, yoke_matmul(g, "btd,df->btf", x, weight(g, up, "df")));
+    return yoke_add(g, x, yoke_matmul(g, "btf,fd->btd", h, weight(g, down, "fd")));
+}
+
+typedef yoke_value (*logits)(yoke_graph *g, const yoke_model_config *config,
+                             const yoke_build *build);
+
+typedef struct strange {
+    const char *name;
+    logits logits;
+    const char *mesh;
+    int microbatches, batch, seq_len; /* 0: as session_case has it */
+    bool bits;
+} strange;
+
+#define CASE(model, ...)                                                                           \
+    {                                                                                              \
+        .name = #model, .logits = (model), __VA_ARGS__                                             \
+    }
+
+static void assert_equals_one_rank(const strange *s)
+{
+    const yoke_model model = {.name = s->name, .vocab_size = vocabulary_of, .logits = s->logits};
+    assert_parity(&(parity_case){.base = {.preset = s->name,
+                                          .model = &model,
+                                          .mesh = s->mesh,
+                                          .microbatches = s->microbatches,
+                                          .batch = s->batch,
+                                          .seq_len = s->seq_len},
+                                 .bits = s->bits});
+}
+
+static void assert_all_equal_one_rank(const strange *table, int n)
+{
+    for (int i = 0; i < n; i++) {
+        assert_equals_one_rank(&table[i]);
+    }
+}
+
+/* --- One parameter in three places ------------------------------------------------------------------- */
+
+/* Table, embedding again in block `again` of 4, and head are one. */
+static yoke_value shared_thrice(yoke_graph *g, const yoke_build *build, int again)
+{
+    begin(g);
+    yoke_block(g, "embed");
+    yoke_value table = weight(g, "table", "vd");
+    yoke_value x = yoke_embedding(g, table, build->tokens);
+    for (int i = 0; i < 4; i++) {
+        char name[] = {'h', (char)('0' + i), 0};
+        yoke_block(g, "%s", name);
+        x = feed_forward(g, name, x);
+        x = i == again ? yoke_add(g, x, yoke_embedding(g, table, build->tokens)) : x;
+    }
+    yoke_block(g, "head");
+    return yoke_matmul(g, "btd,vd->btv", x, table);
+}
+
+static yoke_value shared_early(yoke_graph *g, const yoke_model_config *c, const yoke_build *build)
+{
+    (void)c;
+    return shared_thrice(g, build, 0);
+}
+
+static yoke_value shared_late(yoke_graph *g, const yoke_model_config *c, const yoke_build *build)
+{
+    (void)c;
+    return shared_thrice(g, build, 3);
+}
+
+/* Two of the three on one stage, first or last, or each on its own. */
+static void test_parameter_in_three_places(void **state)
+{
+    (void)state;
+    static const strange cases[] = {
+        CASE(shared_early, .mesh = "pp=2", .microbatches = 3),
+        CASE(shared_late, .mesh = "pp=2", .microbatches = 3),
+        CASE(shared_early, .mesh = "pp=3", .microbatches = 2),
+        CASE(shared_late, .mesh = "pp=5", .microbatches = 2),
+        CASE(shared_early, .mesh = "dp=2,tp=3,pp=2"),
+        CASE(shared_late, .mesh = "dp=3,pp=2", .microbatches = 2),
+    };
+    assert_all_equal_one_rank(cases, COUNT(cases));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_evaluation_finds_the_parameters),
+        cmocka_unit_test(test_parameter_in_three_places),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

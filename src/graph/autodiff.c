@@ -3,8 +3,9 @@
  * each operator for the nodes of its gradient. The gradient of the loss is `share`, one over the number of valid labels, so
  * every gradient comes out already divided, on any mesh and pipeline alike.
  *
- * The gradient of a parameter accumulates over the micro-batches. A parameter used in several places has one accumulator a
- * place; the tail adds them, in the order of their blocks: so the sum has the same order wherever the places live.
+ * The gradient of a parameter accumulates over the micro-batches. A parameter used in several places
+ * has one accumulator a place; the tail adds them in the order of their blocks. With two places the
+ * bits of the sum are the same wherever they live; of three or more, stages add their own first.
  */
 #include "graph/graph.h"
 

@@ -28,17 +28,29 @@ static yoke_tensor tensor_of(const yoke_program *program, int buffer, char *slab
     return (yoke_tensor){.data = slab + b->offset, .shard = b->shard};
 }
 
+/* Fills `tensors` with the operands, inputs first; returns how many inputs there are. What another
+ * stage has to add is no part of this rank's sum: add gets only what is here. */
+static int bind_operands(const yoke_executor *executor, const yoke_instruction *instruction,
+                         yoke_op op, yoke_tensor *tensors)
+{
+    const int *operands = executor->program->operands + instruction->operands;
+    int n = 0, n_in = 0;
+    for (int i = 0; i < instruction->n_in + instruction->n_out; i++) {
+        if (op != YOKE_OP_ADD || operands[i] != YOKE_NO_BUFFER) {
+            tensors[n++] = tensor_of(executor->program, operands[i], executor->at.slab);
+            n_in += i < instruction->n_in;
+        }
+    }
+    return n_in;
+}
+
 static void bind_kernel(yoke_arena *arena, yoke_executor *executor,
                         const yoke_instruction *instruction, yoke_kernel_call *call)
 {
-    const yoke_program *program = executor->program;
     const yoke_node *node = &executor->at.set->graph->nodes[instruction->node];
-    int n = instruction->n_in + instruction->n_out;
-    yoke_tensor *tensors = YOKE_ARENA_NEW(arena, yoke_tensor, n);
-    for (int i = 0; i < n; i++) {
-        int buffer = program->operands[instruction->operands + i];
-        tensors[i] = tensor_of(program, buffer, executor->at.slab);
-    }
+    yoke_tensor *tensors =
+        YOKE_ARENA_NEW(arena, yoke_tensor, instruction->n_in + instruction->n_out);
+    int n_in = bind_operands(executor, instruction, node->op, tensors);
     const yoke_attributes *attributes = &node->attributes;
     if (node->op == YOKE_OP_CONVERT) {
         yoke_attributes *own = YOKE_ARENA_NEW(arena, yoke_attributes, 1);
@@ -48,12 +60,12 @@ static void bind_kernel(yoke_arena *arena, yoke_executor *executor,
     }
     *call = (yoke_kernel_call){
         .in = tensors,
-        .out = tensors + instruction->n_in,
-        .n_in = instruction->n_in,
+        .out = tensors + n_in,
+        .n_in = n_in,
         .n_out = instruction->n_out,
         .attributes = attributes,
         .accumulate = instruction->accumulate,
-        .scratch = executor->at.slab + program->kernel_scratch_offset,
+        .scratch = executor->at.slab + executor->program->kernel_scratch_offset,
         .seed = executor->at.seed,
         .microbatch = instruction->microbatch < 0 ? 0 : instruction->microbatch,
     };
