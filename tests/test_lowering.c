@@ -88,12 +88,12 @@ static yoke_value feed_forward(yoke_graph *g, const char *name, yoke_value x)
     return yoke_add(g, x, yoke_matmul(g, "btf,fd->btd", h, weight(g, down, "fd")));
 }
 
-typedef yoke_value (*logits)(yoke_graph *g, const yoke_model_config *config,
-                             const yoke_build *build);
+typedef yoke_value (*model_function)(yoke_graph *g, const yoke_model_config *config,
+                                     const yoke_build *build);
 
 typedef struct strange {
     const char *name;
-    logits logits;
+    model_function logits;
     const char *mesh;
     int microbatches, batch, seq_len; /* 0: as session_case has it */
     bool bits;
@@ -169,11 +169,85 @@ static void test_parameter_in_three_places(void **state)
     assert_all_equal_one_rank(cases, COUNT(cases));
 }
 
+/* --- Frozen parameters ------------------------------------------------------------------------------- */
+
+enum { TABLE, GAIN, BIAS, N_FREEZABLE };
+
+/* The bits of `frozen` say which parameters are. */
+static yoke_value partly_frozen(yoke_graph *g, const yoke_build *build, unsigned frozen)
+{
+    begin(g);
+    yoke_block(g, "embed");
+    const yoke_value freezable[N_FREEZABLE] = {weight(g, "table", "vd"), yoke_gain(g, "gain", "d"),
+                                               yoke_bias(g, "bias", "d")};
+    for (int i = 0; i < N_FREEZABLE; i++) {
+        if (frozen >> i & 1u) {
+            yoke_freeze(g, freezable[i]);
+        }
+    }
+    yoke_value x = yoke_embedding(g, freezable[TABLE], build->tokens);
+    yoke_block(g, "norm");
+    x = yoke_layer_norm(g, x, freezable[GAIN], freezable[BIAS], 1e-5f);
+    yoke_block(g, "head");
+    return yoke_matmul(g, "btd,vd->btv", feed_forward(g, "h", x), weight(g, "head", "vd"));
+}
+
+#define FROZEN_MODEL(name, frozen)                                                                 \
+    static yoke_value name(yoke_graph *g, const yoke_model_config *c, const yoke_build *build)     \
+    {                                                                                              \
+        (void)c;                                                                                   \
+        return partly_frozen(g, build, frozen);                                                    \
+    }
+
+FROZEN_MODEL(none_frozen, 0)
+FROZEN_MODEL(frozen_gain, 1u << GAIN)
+FROZEN_MODEL(frozen_bias, 1u << BIAS)
+
+static void gradients_of(model_function logits, outcome *o)
+{
+    const yoke_model model = {.name = "frozen", .vocab_size = vocabulary_of, .logits = logits};
+    run_case(&(session_case){.model = &model, .microbatches = 3, .steps = 1}, o);
+}
+
+/* What freezing one parameter leaves of the gradients of the others, which come out of one kernel with its own. */
+static void assert_freezing_changes_nothing_else(model_function logits, int frozen)
+{
+    static const int64_t extent[N_FREEZABLE] = {VOCABULARY * 8, 8, 8};
+    outcome some, all;
+    gradients_of(logits, &some);
+    gradients_of(none_frozen, &all);
+    int64_t at = 0;
+    for (int i = 0; i < N_FREEZABLE; at += extent[i], i++) {
+        for (int64_t k = at; i == frozen && k < at + extent[i]; k++) {
+            assert_true(all.gradient[k] != 0 && some.gradient[k] == 0);
+        }
+        if (i != frozen) {
+            assert_equal_floats("gradient", some.gradient + at, all.gradient + at, extent[i]);
+        }
+    }
+    outcome_free(&some);
+    outcome_free(&all);
+}
+
+static void test_frozen_beside_trained(void **state)
+{
+    (void)state;
+    static const strange cases[] = {
+        CASE(frozen_gain, .mesh = "pp=2", .microbatches = 3, .bits = true),
+        CASE(frozen_bias, .mesh = "pp=3", .microbatches = 2, .bits = true),
+        CASE(frozen_bias, .mesh = "dp=2,tp=2", .microbatches = 2),
+    };
+    assert_freezing_changes_nothing_else(frozen_gain, GAIN);
+    assert_freezing_changes_nothing_else(frozen_bias, BIAS);
+    assert_all_equal_one_rank(cases, COUNT(cases));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_evaluation_finds_the_parameters),
         cmocka_unit_test(test_parameter_in_three_places),
+        cmocka_unit_test(test_frozen_beside_trained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,7 +74,18 @@ static yoke_value gather(differentiation *d, yoke_value value)
     return whole;
 }
 
-/* The part of a parameter's gradient that one use of it gives. It must be a value of its own that can accumulate. */
+/* A kernel adds to all of its outputs or to none: what it makes beside the gradient of a trained
+ * parameter, that of a frozen one, accumulates too. */
+static void accumulate(yoke_graph *graph, yoke_value part)
+{
+    const yoke_node *node = &graph->nodes[graph->values[part].producer];
+    for (int i = 0; i < node->n_out; i++) {
+        graph->values[node->out[i]].kind = YOKE_VALUE_ACCUMULATOR;
+    }
+}
+
+/* The part of a parameter's gradient that one use of it gives. It must be a value of its own that
+ * can accumulate. */
 static void push_parameter(differentiation *d, yoke_value parameter, yoke_value part,
                            int64_t first_new)
 {
@@ -83,7 +94,7 @@ static void push_parameter(differentiation *d, yoke_value parameter, yoke_value 
         !yoke_op_get(graph->nodes[graph->values[part].producer].op)->accumulates) {
         part = sum(graph, &part, 1);
     }
-    graph->values[part].kind = YOKE_VALUE_ACCUMULATOR;
+    accumulate(graph, part);
     graph->values[part].gradient_of = parameter;
     push(d, parameter, part);
 }
