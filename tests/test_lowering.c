@@ -202,6 +202,7 @@ static yoke_value partly_frozen(yoke_graph *g, const yoke_build *build, unsigned
 FROZEN_MODEL(none_frozen, 0)
 FROZEN_MODEL(frozen_gain, 1u << GAIN)
 FROZEN_MODEL(frozen_bias, 1u << BIAS)
+FROZEN_MODEL(frozen_table, 1u << TABLE)
 
 static void gradients_of(model_function logits, outcome *o)
 {
@@ -242,12 +243,44 @@ static void test_frozen_beside_trained(void **state)
     assert_all_equal_one_rank(cases, COUNT(cases));
 }
 
+/* --- Stages without parameters ----------------------------------------------------------------------- */
+
+/* The block in the middle has none, that at the end has the loss alone. */
+static yoke_value bare_blocks(yoke_graph *g, const yoke_model_config *c, const yoke_build *build)
+{
+    (void)c;
+    begin(g);
+    yoke_block(g, "empty");
+    yoke_block(g, "embed");
+    yoke_value x = yoke_embedding(g, weight(g, "table", "vd"), build->tokens);
+    yoke_block(g, "bare");
+    x = yoke_gelu(g, x);
+    yoke_block(g, "head");
+    x = yoke_matmul(g, "btd,vd->btv", x, weight(g, "head", "vd"));
+    yoke_block(g, "loss");
+    return x;
+}
+
+/* Each rank learns whether the step was applied, also one that trains nothing. */
+static void test_stages_that_train_nothing(void **state)
+{
+    (void)state;
+    static const strange cases[] = {
+        CASE(bare_blocks, .mesh = "pp=5", .microbatches = 3, .bits = true),
+        CASE(bare_blocks, .mesh = "dp=2,pp=3", .microbatches = 2),
+        CASE(frozen_table, .mesh = "pp=2", .microbatches = 3, .bits = true),
+        CASE(frozen_table, .mesh = "tp=2,pp=3"),
+    };
+    assert_all_equal_one_rank(cases, COUNT(cases));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_evaluation_finds_the_parameters),
         cmocka_unit_test(test_parameter_in_three_places),
         cmocka_unit_test(test_frozen_beside_trained),
+        cmocka_unit_test(test_stages_that_train_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,11 @@
 /*
  * Placement: which pipeline stages hold each value.
  *
- * Inside a micro-batch a value is where its block is. The head runs on every stage. In the tail a node runs where all its inputs are;
- * an operator that spans stages takes each input from the first stage that holds it, and its result, a sum over stages, is wherever an input
- * was. So a tied table's gradient and the gradients' norm need no rule of their own.
+ * Inside a micro-batch a value is where its block is. The head runs on every stage. In the tail a
+ * node runs where all its inputs are; an operator that spans stages takes each input from the first
+ * stage that holds it, and its result, a sum over stages, is wherever an input was. So a tied table's
+ * gradient needs no rule of its own. Only the pack of the gradients' norms goes to every stage: by it
+ * each rank knows whether the step was applied, also one that has nothing to train.
  */
 #include "program/lower.h"
 
@@ -33,7 +35,7 @@ static uint64_t stages_of_tail(const yoke_graph *graph, const yoke_node *node,
                                const uint64_t *stages, uint64_t all)
 {
     bool spans = yoke_op_get(node->op)->spans;
-    uint64_t mask = spans ? 0 : all;
+    uint64_t mask = spans && node->op != YOKE_OP_PACK ? 0 : all;
     for (int i = 0; i < node->n_in; i++) {
         const yoke_value_info *info = &graph->values[node->in[i]];
         if (info->kind == YOKE_VALUE_STATE) {
