@@ -274,6 +274,26 @@ static void test_stages_that_train_nothing(void **state)
     assert_all_equal_one_rank(cases, COUNT(cases));
 }
 
+/* --- One token --------------------------------------------------------------------------------------- */
+
+/* Where all the labels are one, it is cheaper to give it to every rank than to add up the counts: a conversion in the head,
+ * for each micro-batch. */
+static void test_one_token_on_many_ranks(void **state)
+{
+    (void)state;
+#define ONE_TOKEN(axes, n)                                                                         \
+    {                                                                                              \
+        .base = {.mesh = (axes), .microbatches = (n), .batch = (n), .seq_len = 1}, .bits = true    \
+    }
+    static const parity_case cases[] = {
+        ONE_TOKEN("dp=3", 1),
+        ONE_TOKEN("dp=3", 2),
+        ONE_TOKEN("dp=2,pp=2", 3),
+        ONE_TOKEN("pp=3", 2),
+    };
+    assert_parity_table("gpt2-tiny", cases, COUNT(cases));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -281,6 +301,7 @@ int main(void)
         cmocka_unit_test(test_parameter_in_three_places),
         cmocka_unit_test(test_frozen_beside_trained),
         cmocka_unit_test(test_stages_that_train_nothing),
+        cmocka_unit_test(test_one_token_on_many_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -293,7 +293,8 @@ static yoke_value convert_axis(inference *in, yoke_value value, int axis, int pl
         return found;
     }
     bool inside = node->region == YOKE_REGION_FORWARD || node->region == YOKE_REGION_BACKWARD;
-    info.kind = inside ? YOKE_VALUE_ACTIVATION : YOKE_VALUE_STEP;
+    bool anew = info.kind == YOKE_VALUE_INPUT || info.kind == YOKE_VALUE_ACTIVATION;
+    info.kind = inside || anew ? YOKE_VALUE_ACTIVATION : YOKE_VALUE_STEP;
     info.output = false;
     info.n_uses = 0;
     yoke_node convert = {

@@ -220,15 +220,22 @@ static void add_lasting_buffers(yoke_lowering *low)
     }
 }
 
-/* Nodes of head or tail; those that accumulate are run for one micro-batch, or only the others once. */
-static void emit_once(yoke_lowering *low, yoke_region region, bool accumulating, int microbatch)
+/* True if the node adds to a sum over micro-batches, or makes what each of them has anew. */
+static bool is_for_each_microbatch(const yoke_lowering *low, const yoke_node *node)
+{
+    const yoke_value_info *out = node->n_out ? &low->graph->values[node->out[0]] : NULL;
+    return out && (out->kind == YOKE_VALUE_ACCUMULATOR || yoke_value_is_per_microbatch(out));
+}
+
+/* Nodes of head or tail: those for each micro-batch if it is one, else those that are for the step. */
+static void emit_around(yoke_lowering *low, yoke_region region, int microbatch)
 {
     low->region = region;
     low->microbatch = microbatch;
     for (int64_t i = 0; i < low->graph->n_nodes; i++) {
         const yoke_node *node = &low->graph->nodes[i];
-        bool sums = node->n_out && low->graph->values[node->out[0]].kind == YOKE_VALUE_ACCUMULATOR;
-        if (node->region == region && sums == accumulating && runs_here(low, node)) {
+        bool due = is_for_each_microbatch(low, node) == (microbatch != YOKE_ONCE_A_STEP);
+        if (node->region == region && due && runs_here(low, node)) {
             emit_node(low, node);
         }
     }
@@ -308,14 +315,14 @@ void yoke_lower_rank(yoke_lowering *low)
     low->block = YOKE_NO_BLOCK;
     add_lasting_buffers(low);
     for (int m = 0; m < low->n_microbatches; m++) {
-        emit_once(low, YOKE_REGION_HEAD, true, m);
+        emit_around(low, YOKE_REGION_HEAD, m);
     }
-    emit_once(low, YOKE_REGION_HEAD, false, YOKE_ONCE_A_STEP);
+    emit_around(low, YOKE_REGION_HEAD, YOKE_ONCE_A_STEP);
     const yoke_stage_actions *actions = &low->set->schedule.stage[low->stage];
     for (int i = 0; i < actions->n; i++) {
         emit_action(low, &actions->action[i]);
     }
     low->region = YOKE_REGION_TAIL;
     yoke_lowering_wait_sends(low);
-    emit_once(low, YOKE_REGION_TAIL, false, YOKE_ONCE_A_STEP);
+    emit_around(low, YOKE_REGION_TAIL, YOKE_ONCE_A_STEP);
 }
