@@ -35,7 +35,8 @@ void yoke_graph_destroy(yoke_graph *graph); /* NULL is fine */
 /* Says that the letter has this extent in the graph: at least 1, once a letter. */
 void yoke_letter(yoke_graph *graph, char letter, int64_t extent);
 
-/* Starts the next block: the unit that a pipeline cut keeps whole. Nodes made from here on belong to it. */
+/* Starts the next block: the unit that a pipeline cut keeps whole. Nodes made from here on belong to
+ * it; those made before any are a block of their own, "model". */
 void yoke_block(yoke_graph *graph, const char *format, ...) YOKE_FORMAT(2, 3);
 
 /* Inputs, filled for each micro-batch. Known names: "tokens" and "labels" (label -1: does not count) and

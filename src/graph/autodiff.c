@@ -182,6 +182,19 @@ static bool is_used(const yoke_graph *graph, const yoke_node *node)
     return false;
 }
 
+/* A forward node that nobody reads may hold a parameter on a stage that gives it no gradient. */
+static void refuse_unused(yoke_graph *graph)
+{
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const yoke_node *node = &graph->nodes[i];
+        if (node->region == YOKE_REGION_FORWARD && !is_used(graph, node)) {
+            graph->block = node->block;
+            yoke_graph_fail(graph, "the loss does not depend on %s; remove it",
+                            graph->values[node->out[0]].name);
+        }
+    }
+}
+
 /* Takes out the backward nodes whose results nobody reads: gradients of what is not trained. */
 static void prune(yoke_graph *graph, int64_t n_forward)
 {
@@ -212,6 +225,7 @@ yoke_status yoke_graph_differentiate(yoke_graph *graph)
     differentiation d = {.graph = graph,
                          .into = YOKE_ARENA_NEW(graph->arena, flow, graph->n_values)};
     int64_t n_forward = graph->n_nodes;
+    refuse_unused(graph);
     push(&d, graph->loss_total, graph->loss_share);
     graph->region = YOKE_REGION_BACKWARD;
     for (int64_t i = n_forward - 1; i >= 0 && !graph->error; i--) {

@@ -7,6 +7,9 @@
 #include <string.h>
 #include "op/step.h"
 
+/* Of one tensor, 4 TiB: sums of bytes over a plan stay far from 64 bits. */
+static const int64_t MOST_ELEMENTS = INT64_C(1) << 40;
+
 yoke_status yoke_graph_create(yoke_graph **graph)
 {
     yoke_arena *arena;
@@ -100,23 +103,45 @@ yoke_value yoke_graph_value_add(yoke_graph *graph, const yoke_value_info *info)
     return (yoke_value)graph->n_values++;
 }
 
-/* Sets dims and shape from letters; false, and a failed graph, if a letter has no extent. */
+/* One more dim; false, and a failed graph, if its letter has no extent or stands there already. */
+static bool add_dim(yoke_graph *graph, yoke_value_info *info, char letter)
+{
+    if (strchr(info->dims, letter)) {
+        yoke_graph_fail(graph,
+                        "%s [%s%c]: letter '%c' stands for two dims; give one another letter",
+                        info->name, info->dims, letter, letter);
+        return false;
+    }
+    int d = info->shape.n_dims++;
+    info->dims[d] = letter;
+    info->shape.extent[d] = yoke_letter_extent(graph, letter);
+    if (info->shape.extent[d] < 1) {
+        yoke_graph_fail(graph, "%s [%s]: letter '%c' has no extent; set it with yoke_letter",
+                        info->name, info->dims, letter);
+        return false;
+    }
+    return true;
+}
+
+/* Sets dims and shape from letters; false, and a failed graph, if that is no tensor. */
 static bool set_dims(yoke_graph *graph, yoke_value_info *info, const char *dims)
 {
-    size_t n = strlen(dims);
-    if (n > YOKE_MAX_DIMS) {
+    if (strlen(dims) > YOKE_MAX_DIMS) {
         yoke_graph_fail(graph, "%s [%s]: at most %d dims", info->name, dims, YOKE_MAX_DIMS);
         return false;
     }
-    info->shape.n_dims = (int)n;
-    for (size_t i = 0; i < n; i++) {
-        info->dims[i] = dims[i];
-        info->shape.extent[i] = yoke_letter_extent(graph, dims[i]);
-        if (info->shape.extent[i] < 1) {
-            yoke_graph_fail(graph, "%s [%s]: letter '%c' has no extent; set it with yoke_letter",
-                            info->name, dims, dims[i]);
+    int64_t elements = 1;
+    for (const char *letter = dims; *letter; letter++) {
+        if (!add_dim(graph, info, *letter)) {
             return false;
         }
+        int64_t extent = info->shape.extent[info->shape.n_dims - 1];
+        if (extent > MOST_ELEMENTS / elements) {
+            yoke_graph_fail(graph, "%s [%s]: more than 2^40 elements; use smaller sizes",
+                            info->name, dims);
+            return false;
+        }
+        elements *= extent;
     }
     return true;
 }
@@ -273,6 +298,9 @@ yoke_value yoke_node_add(yoke_graph *graph, const yoke_node_spec *spec,
 {
     if (!yoke_values_good(graph, spec->in, spec->n_in)) {
         return YOKE_NO_VALUE;
+    }
+    if (graph->region == YOKE_REGION_FORWARD && graph->block == YOKE_NO_BLOCK) {
+        yoke_block(graph, "model");
     }
     yoke_node node = {
         .op = spec->op,

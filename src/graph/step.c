@@ -97,10 +97,14 @@ static yoke_value norms(yoke_graph *graph)
                                                          .out_dims = {""}});
         }
     }
+    if (n == 0) {
+        yoke_graph_fail(graph, "all %lld parameters are frozen; leave one to train",
+                        (long long)graph->n_parameters);
+        return YOKE_NO_VALUE;
+    }
     yoke_letter(graph, '*', n);
-    return tail(
-        graph,
-        &(yoke_node_spec){.op = YOKE_OP_PACK, .n_in = n, .in = squares, .out_dims = {"*"}});
+    return tail(graph,
+                &(yoke_node_spec){.op = YOKE_OP_PACK, .n_in = n, .in = squares, .out_dims = {"*"}});
 }
 
 static void update(yoke_graph *graph, int64_t index)

@@ -2,6 +2,7 @@
  * Rotary position embedding (Su et al., "RoFormer", 2021) in HuggingFace's convention: element i of a head turns with
  * element i + x/2, by the angle position * base^(-2i/x). The gradient turns back.
  */
+#include <string.h>
 #include "op/op.h"
 
 static yoke_value rotate(yoke_graph *graph, yoke_value a, yoke_value positions, float base,
@@ -28,6 +29,13 @@ yoke_value yoke_rope(yoke_graph *graph, yoke_value a, yoke_value positions, floa
         yoke_graph_fail(graph, "rope of [%s] with head width %lld: wants [b,t,h,x] with x even",
                         info->dims,
                         info->shape.n_dims == 4 ? (long long)info->shape.extent[3] : -1LL);
+        return YOKE_NO_VALUE;
+    }
+    const yoke_value_info *at = yoke_value_get(graph, positions);
+    const char rows[] = {info->dims[0], info->dims[1], 0};
+    if (at->dtype != YOKE_I32 || strcmp(at->dims, rows) != 0) {
+        yoke_graph_fail(graph, "rope of [%s] at positions [%s]: wants int32 positions [%s]",
+                        info->dims, at->dims, rows);
         return YOKE_NO_VALUE;
     }
     return rotate(graph, a, positions, base, 1);
