@@ -22,6 +22,21 @@ typedef struct answers {
  * evaluation would be cut elsewhere than training is. */
 static const session_case narrow = {.keys = "n_layer=3 n_embd=16", .batch = 4, .microbatches = 2};
 
+static float *logits_of(scene *s, int64_t *n)
+{
+    int64_t n_tokens = s->config.batch_size * s->config.seq_len;
+    int32_t *tokens = calloc((size_t)n_tokens, sizeof *tokens);
+    float *logits = calloc((size_t)(n_tokens * VOCABULARY), sizeof *logits);
+    assert_true(tokens && logits);
+    for (int64_t i = 0; i < n_tokens; i++) {
+        tokens[i] = (int32_t)(i * 7 % VOCABULARY);
+    }
+    assert_ok(yoke_session_logits(s->session, tokens, logits), s->config.mesh);
+    free(tokens);
+    *n = n_tokens * VOCABULARY;
+    return logits;
+}
+
 static answers ask(const char *mesh)
 {
     session_case c = narrow;
@@ -34,16 +49,8 @@ static answers ask(const char *mesh)
     scene_plan(&s);
     yoke_run_options options = {.n_steps = 1, .evaluate_last = true};
     assert_ok(yoke_session_run(s.session, &options, &result), mesh);
-    int64_t n_tokens = s.config.batch_size * s.config.seq_len;
-    answers a = {.eval_loss = result.eval_loss, .n = n_tokens * VOCABULARY};
-    int32_t *tokens = calloc((size_t)n_tokens, sizeof *tokens);
-    a.logits = calloc((size_t)a.n, sizeof *a.logits);
-    assert_true(tokens && a.logits);
-    for (int64_t i = 0; i < n_tokens; i++) {
-        tokens[i] = (int32_t)(i * 7 % VOCABULARY);
-    }
-    assert_ok(yoke_session_logits(s.session, tokens, a.logits), mesh);
-    free(tokens);
+    answers a = {.eval_loss = result.eval_loss};
+    a.logits = logits_of(&s, &a.n);
     scene_close(&s);
     return a;
 }
@@ -294,6 +301,46 @@ static void test_one_token_on_many_ranks(void **state)
     assert_parity_table("gpt2-tiny", cases, COUNT(cases));
 }
 
+/* --- Logits ------------------------------------------------------------------------------------------ */
+
+/* The last weight is divided along what the product sums over: over tp the logits are partial sums. */
+static yoke_value partial_logits(yoke_graph *g, const yoke_model_config *c, const yoke_build *build)
+{
+    (void)c;
+    begin(g);
+    yoke_block(g, "model");
+    yoke_value x = yoke_embedding(g, weight(g, "table", "vd"), build->tokens);
+    x = yoke_gelu(g, yoke_matmul(g, "btd,df->btf", x, weight(g, "up", "df")));
+    return yoke_matmul(g, "btf,fv->btv", x, weight(g, "head", "fv"));
+}
+
+static float *fresh_logits(const char *mesh, int64_t *n)
+{
+    const yoke_model model = {
+        .name = "partial", .vocab_size = vocabulary_of, .logits = partial_logits};
+    const session_case c = {.model = &model, .mesh = mesh, .microbatches = 2};
+    scene s;
+    scene_open(&s, &c);
+    scene_plan(&s);
+    float *logits = logits_of(&s, n);
+    scene_close(&s);
+    return logits;
+}
+
+static void test_logits_are_whole(void **state)
+{
+    (void)state;
+    static const char *const meshes[] = {"tp=2", "dp=2,tp=3", "dp=5"};
+    int64_t n = 0;
+    float *single = fresh_logits("", &n);
+    for (int i = 0; i < COUNT(meshes); i++) {
+        float *divided = fresh_logits(meshes[i], &n);
+        assert_near(meshes[i], distance(divided, single, n), 0, 1e-6);
+        free(divided);
+    }
+    free(single);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +349,7 @@ int main(void)
         cmocka_unit_test(test_frozen_beside_trained),
         cmocka_unit_test(test_stages_that_train_nothing),
         cmocka_unit_test(test_one_token_on_many_ranks),
+        cmocka_unit_test(test_logits_are_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

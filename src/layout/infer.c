@@ -348,6 +348,18 @@ static void place_inputs(inference *in, yoke_node *node, const yoke_division *di
     }
 }
 
+/* Where an output is to lie: at its pin, or where the division has it. Kept logits may be divided, but
+ * whoever asks for them has no use for parts of sums. */
+static int settled_place(const yoke_graph *graph, yoke_value value, int axis, int place)
+{
+    int pin = pin_of(graph, value, axis);
+    bool part = place == YOKE_PARTIAL_SUM || place == YOKE_PARTIAL_MAX;
+    if (pin == NO_PIN) {
+        return part && graph->values[value].output ? YOKE_REPLICATED : place;
+    }
+    return pin;
+}
+
 /* Outputs get the layout that the division gives; where it is not the pin, a conversion follows and takes the value's place. */
 static void place_outputs(inference *in, const yoke_node *node, const yoke_division *division)
 {
@@ -358,9 +370,8 @@ static void place_outputs(inference *in, const yoke_node *node, const yoke_divis
         for (int axis = 0; axis < YOKE_N_AXES; axis++) {
             if (graph->mesh.size[axis] > 1 && yoke_policy_get((yoke_axis)axis)) {
                 int place = yoke_division_output(&division[axis], node, i);
-                int pin = pin_of(graph, value, axis);
                 graph->values[value].layout.place[axis] = (int8_t)place;
-                pinned.place[axis] = (int8_t)(pin == NO_PIN ? place : pin);
+                pinned.place[axis] = (int8_t)settled_place(graph, value, axis, place);
             }
         }
         yoke_value now = convert(in, value, pinned, node);
