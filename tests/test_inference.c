@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "graph_cases.h"
+#include "layout/division.h"
 
 static yoke_graph *graph;
 
@@ -302,6 +303,28 @@ static void assert_pieces(const char *name, int dim, const int64_t *extents)
     }
 }
 
+/* Whatever it costs, attention is not divided along key/value heads alone: that is no sum. */
+static void test_key_heads_go_with_query_heads(void **state)
+{
+    (void)state;
+    graph_case c = llama_case(1);
+    make(&c, "tp=2");
+    int n_attention = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const yoke_node *node = &graph->nodes[i];
+        if (node->op != YOKE_OP_ATTENTION && node->op != YOKE_OP_ATTENTION_GRAD) {
+            continue;
+        }
+        yoke_division list[YOKE_MAX_DIVISIONS];
+        int n = yoke_division_list(graph, node, yoke_policy_get(YOKE_AXIS_TP), 2, list);
+        assert_int_equal(n, 2);
+        assert_true(list[0].letter == 'h' && list[0].companion == 'k' && list[1].letter == 0);
+        n_attention++;
+    }
+    assert_int_equal(n_attention, 2);
+    yoke_graph_destroy(graph);
+}
+
 static void test_uneven_division(void **state)
 {
     (void)state;
@@ -495,6 +518,7 @@ int main(void)
         cmocka_unit_test(test_tp_is_megatron_for_gpt2),
         cmocka_unit_test(test_tp_reduces_what_the_prototype_does),
         cmocka_unit_test(test_tp_of_grouped_queries),
+        cmocka_unit_test(test_key_heads_go_with_query_heads),
         cmocka_unit_test(test_uneven_division),
         cmocka_unit_test(test_results_are_whole_on_every_rank),
         cmocka_unit_test(test_no_conversion_is_done_twice),

@@ -90,7 +90,8 @@ static double backward_flops(const yoke_graph *graph, const yoke_node *node)
     return 2.5 * forward_flops(graph, node);
 }
 
-/* Key/value heads divide with the query heads when both come out even, or are the same letter anyway. */
+/* Key/value heads divide with the query heads when both come out even, or are the same letter anyway;
+ * never alone, since a query needs the keys of its own head only. */
 static char companion(const yoke_graph *graph, const yoke_node *node, char letter, int n_parts)
 {
     (void)node;
@@ -100,7 +101,7 @@ static char companion(const yoke_graph *graph, const yoke_node *node, char lette
 
 const yoke_op_def yoke_op_attention = {
     .name = "attention",
-    .whole = "tsx",
+    .whole = "tskx",
     .companion = companion,
     .gradient = gradient,
     .flops = forward_flops,
@@ -108,7 +109,7 @@ const yoke_op_def yoke_op_attention = {
 
 const yoke_op_def yoke_op_attention_grad = {
     .name = "attention_grad",
-    .whole = "tsx",
+    .whole = "tskx",
     .companion = companion,
     .flops = backward_flops,
 };
