@@ -341,6 +341,29 @@ static void test_logits_are_whole(void **state)
     free(single);
 }
 
+/* --- More than can be planned ------------------------------------------------------------------------ */
+
+static void assert_plan_refused(const char *mesh, int64_t microbatches, const char *const *parts)
+{
+    const session_case c = {.mesh = mesh, .batch = 4, .steps = 1};
+    scene s;
+    scene_open(&s, &c);
+    s.config.batch_size = s.config.microbatches = microbatches;
+    yoke_session_parts session = {.config = &s.config, .model = &s.model};
+    assert_status_says(yoke_session_create(&session, &s.session), YOKE_BAD_INPUT, parts);
+    scene_close(&s);
+}
+
+/* A plan too large to hold is refused before it is begun. */
+static void test_programs_too_large(void **state)
+{
+    (void)state;
+    assert_plan_refused("dp=2", 65536,
+                        SAYS("microbatches=65536 on 2 ranks", "8000000", "use at most"));
+    assert_plan_refused("dp=512,pp=2", 4096, SAYS("1024 ranks", "use at most", "fewer ranks"));
+    assert_plan_refused("pp=65", 1, SAYS("pp=65: at most 64"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -350,6 +373,7 @@ int main(void)
         cmocka_unit_test(test_stages_that_train_nothing),
         cmocka_unit_test(test_one_token_on_many_ranks),
         cmocka_unit_test(test_logits_are_whole),
+        cmocka_unit_test(test_programs_too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,12 +109,35 @@ static void lower_all(yoke_program_set *set, const yoke_program_request *request
     }
 }
 
+/* Of all ranks together. A kernel takes up to 0.9 KB with its buffers and operands (measured on the
+ * tiny presets, 1 to 8 ranks), so these fill the 8 GiB that an arena has. */
+static const int64_t MOST_KERNELS = 8000000;
+
+static yoke_status check_size(const yoke_program_set *set, int n_microbatches)
+{
+    int64_t n_nodes = 0;
+    for (int64_t i = 0; i < set->graph->n_nodes; i++) {
+        n_nodes += set->graph->nodes[i].block >= 0;
+    }
+    int64_t n_kernels = n_nodes * n_microbatches * (set->n_ranks / set->mesh.size[YOKE_AXIS_PP]);
+    if (n_kernels > MOST_KERNELS) {
+        return YOKE_FAIL(YOKE_BAD_INPUT,
+                         "microbatches=%d on %d ranks make programs of %lld kernels, and the most "
+                         "is %lld: use at most %lld microbatches, or fewer ranks",
+                         n_microbatches, set->n_ranks, (long long)n_kernels,
+                         (long long)MOST_KERNELS,
+                         (long long)(MOST_KERNELS / (n_kernels / n_microbatches)));
+    }
+    return YOKE_OK;
+}
+
 static yoke_status build(yoke_program_set *set, const yoke_program_request *request)
 {
     int n_stages = set->mesh.size[YOKE_AXIS_PP];
     if (n_stages > 64) {
         return YOKE_FAIL(YOKE_BAD_INPUT, "pp=%d: at most 64 pipeline stages", n_stages);
     }
+    YOKE_TRY(check_size(set, request->microbatches));
     yoke_schedule_request wanted = {
         .n_stages = n_stages,
         .n_microbatches = request->microbatches,
