@@ -56,15 +56,21 @@ typedef struct yoke_schedule {
 } yoke_schedule;
 
 typedef struct yoke_schedule_request {
-    int n_stages;       /* at least 1 */
-    int n_microbatches; /* at least 1 */
+    int n_stages;         /* at least 1 */
+    int n_microbatches;   /* at least 1 */
+    int chunks_per_stage; /* 0: as many as the schedule has by itself */
     bool forward_only;
+    const char *file; /* of a schedule from a CSV file; the others do not look at it */
 } yoke_schedule_request;
 
 /* What one file of src/pipe defines. */
 typedef struct yoke_schedule_def {
     const char *name;
     const char *help;
+    int default_chunks; /* a stage; 0: 1 */
+    bool takes_chunks;  /* any other number of them too; false: they are refused before `build` */
+    /* Sees the default where the request had 0. May leave forward_only aside: what is no F is
+     * dropped afterwards. */
     yoke_status (*build)(const yoke_schedule_request *request, struct yoke_arena *arena,
                          yoke_schedule *out);
 } yoke_schedule_def;
@@ -72,7 +78,10 @@ typedef struct yoke_schedule_def {
 /* X(id): yoke_schedule_<id> is defined in src/pipe/schedule_<id>.c. */
 #define YOKE_SCHEDULE_LIST(X)                                                                      \
     X(gpipe)                                                                                       \
-    X(1f1b)
+    X(1f1b)                                                                                        \
+    X(interleaved)                                                                                 \
+    X(zb_h1)                                                                                       \
+    X(zb_v)
 
 #define YOKE_SCHEDULE_DECLARE(id) extern const yoke_schedule_def yoke_schedule_##id;
 YOKE_SCHEDULE_LIST(YOKE_SCHEDULE_DECLARE)
@@ -83,10 +92,21 @@ const char *yoke_action_letter(yoke_action_kind kind); /* "F" */
 int yoke_schedule_count(void);
 const yoke_schedule_def *yoke_schedule_get(int index); /* index in [0, yoke_schedule_count()) */
 
-/* YOKE_BAD_INPUT for an unknown name; the message has the known ones and the nearest. */
+/* A name that ends in ".csv" is a schedule from that file, which is no part of the list and is read
+ * only when it is built, from `file` of the request. YOKE_BAD_INPUT for an unknown name; the
+ * message has the known ones and the nearest. */
 yoke_status yoke_schedule_find(const char *name, const yoke_schedule_def **def) YOKE_MUST_USE;
 
-/* Builds and verifies. YOKE_BAD_INPUT if a size of the request is below 1. */
+/*
+ * Builds and verifies. YOKE_BAD_INPUT for sizes below 1, for so many chunks or micro-batches that
+ * the schedule does not have them, and for a CSV file that is not a schedule of these sizes; there
+ * the message names row and column, both from 1.
+ *
+ * In a CSV file a row is a stage. A cell is empty, and says nothing, or holds chunk, action and
+ * micro-batch, such as 2F0: what PyTorch's pipelining writes and reads. Chunks live where their
+ * cells are. Backwards in another order than that of the micro-batches are taken as they stand;
+ * they sum gradients in another order than one rank does.
+ */
 yoke_status yoke_schedule_build(const yoke_schedule_def *def, const yoke_schedule_request *request,
                                 struct yoke_arena *arena, yoke_schedule *out) YOKE_MUST_USE;
 
@@ -102,8 +122,9 @@ yoke_status yoke_schedule_build(const yoke_schedule_def *def, const yoke_schedul
 yoke_status yoke_schedule_verify(const yoke_schedule *schedule) YOKE_MUST_USE;
 
 /* Share of the stages' time spent waiting, in [0, 1), if F takes `f_cost`, B `b_cost`, I and W half
- * of that each, and messages nothing. Asserts that the schedule comes to its end. With one chunk a
- * stage it is (p - 1) / (m + p - 1) for p stages and m micro-batches, both for GPipe and 1F1B. */
+ * of that each, and messages nothing. Asserts that the schedule comes to its end. Each file of a
+ * schedule has the formula for its own; for GPipe and 1F1B it is (p - 1) / (m + p - 1), with p
+ * stages and m micro-batches. */
 double yoke_schedule_bubble(const yoke_schedule *schedule, double f_cost, double b_cost);
 
 /* Most pairs of chunk and micro-batch whose activations `stage` holds at once: after F and up to
@@ -113,7 +134,12 @@ int yoke_schedule_in_flight(const yoke_schedule *schedule, int stage);
 /* Timing diagram, at most 100 columns: a row a stage, F 1 unit long, B 2, I and W 1. */
 void yoke_schedule_draw(FILE *out, const yoke_schedule *schedule);
 
-/* CSV, a row a stage, cells such as 0F0: chunk, action, micro-batch. */
+/* The same as an SVG picture for a light or a dark page: time on x, stages on y, colours for kinds
+ * of action, shades for the chunks of a stage, micro-batches as numbers, the bubble in the caption.
+ * Shows at most 2000 units. */
+void yoke_schedule_svg(FILE *out, const yoke_schedule *schedule);
+
+/* CSV, as yoke_schedule_build reads it, without empty cells. */
 void yoke_schedule_print(FILE *out, const yoke_schedule *schedule);
 
 #ifdef __cplusplus

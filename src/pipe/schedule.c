@@ -20,6 +20,10 @@ static const yoke_schedule_def *const schedules[] = {
 
 enum { N_SCHEDULES = sizeof schedules / sizeof schedules[0], KNOWN_BYTES = 256 };
 
+/* Of 12 bytes each; the most that a run may ask for, 65536 micro-batches on 64 stages of 2 chunks,
+ * are a third of it. */
+static const double MOST_ACTIONS = 1 << 26;
+
 const char *yoke_action_letter(yoke_action_kind kind)
 {
     static const char *const letters[YOKE_N_ACTION_KINDS] = {
@@ -53,10 +57,23 @@ static yoke_status fail_unknown(const char *name)
     }
     const char *nearest = yoke_text_nearest(name, names, N_SCHEDULES);
     if (!nearest) {
-        return YOKE_FAIL(YOKE_BAD_INPUT, "unknown schedule '%.80s'; there are %s", name, known);
+        return YOKE_FAIL(
+            YOKE_BAD_INPUT,
+            "unknown schedule '%.80s'; there are %s, and CSV files by a name that ends in .csv",
+            name, known);
     }
-    return YOKE_FAIL(YOKE_BAD_INPUT, "unknown schedule '%.80s'; there are %s; did you mean %s?",
+    return YOKE_FAIL(YOKE_BAD_INPUT,
+                     "unknown schedule '%.80s'; there are %s, and CSV files by a name that ends in "
+                     ".csv; did you mean %s?",
                      name, known, nearest);
+}
+
+static bool is_csv(const char *name)
+{
+    static const char ending[] = ".csv";
+    size_t length = strlen(name);
+    size_t n = sizeof ending - 1;
+    return length > n && strcmp(name + length - n, ending) == 0;
 }
 
 yoke_status yoke_schedule_find(const char *name, const yoke_schedule_def **def)
@@ -67,7 +84,75 @@ yoke_status yoke_schedule_find(const char *name, const yoke_schedule_def **def)
             return YOKE_OK;
         }
     }
+    if (is_csv(name)) {
+        *def = &yoke_schedule_csv;
+        return YOKE_OK;
+    }
     return fail_unknown(name);
+}
+
+/* A schedule that takes any number of chunks, for a message. */
+static const char *name_for_chunks(void)
+{
+    int i = 0;
+    while (!schedules[i]->takes_chunks) {
+        i++;
+    }
+    return schedules[i]->name;
+}
+
+/* Puts the schedule's own number of chunks where the request leaves it open. */
+static yoke_status settle_chunks(const yoke_schedule_def *def, yoke_schedule_request *request)
+{
+    int asked = request->chunks_per_stage;
+    int own = def->default_chunks ? def->default_chunks : 1;
+    if (asked < 0) {
+        return YOKE_FAIL(YOKE_BAD_INPUT,
+                         "schedule %s: %d chunks a stage; use 0 for the schedule's own number, or "
+                         "at least 1",
+                         def->name, asked);
+    }
+    if (asked > 0 && asked != own && !def->takes_chunks) {
+        return YOKE_FAIL(YOKE_BAD_INPUT,
+                         "schedule %s: %d chunks a stage, but it has %d; use chunks_per_stage=%d, "
+                         "or the schedule %s",
+                         def->name, asked, own, own, name_for_chunks());
+    }
+    request->chunks_per_stage = asked ? asked : def->default_chunks;
+    return YOKE_OK;
+}
+
+static yoke_status check_size(const yoke_schedule_def *def, const yoke_schedule_request *request)
+{
+    int chunks = request->chunks_per_stage ? request->chunks_per_stage : 1;
+    double n = 3.0 * request->n_stages * chunks * request->n_microbatches;
+    if (n > MOST_ACTIONS) {
+        return YOKE_FAIL(YOKE_BAD_INPUT,
+                         "schedule %s: %d stages, %d chunks a stage and %d micro-batches make %.0f "
+                         "actions; there may be %.0f: use fewer chunks or micro-batches",
+                         def->name, request->n_stages, chunks, request->n_microbatches, n,
+                         MOST_ACTIONS);
+    }
+    return YOKE_OK;
+}
+
+/* The order of the forwards stays, and with fewer actions there is less to wait for. */
+static void keep_forwards(yoke_schedule *schedule, yoke_arena *arena)
+{
+    yoke_stage_actions *stages = YOKE_ARENA_NEW(arena, yoke_stage_actions, schedule->n_stages);
+    for (int s = 0; s < schedule->n_stages; s++) {
+        const yoke_stage_actions *all = &schedule->stage[s];
+        yoke_action_list list = yoke_action_list_build(arena, all->n);
+        for (int i = 0; i < all->n; i++) {
+            yoke_action a = all->action[i];
+            if (a.kind == YOKE_ACTION_F) {
+                yoke_action_list_add(&list, a.kind, a.chunk, a.microbatch);
+            }
+        }
+        stages[s] = (yoke_stage_actions){.action = list.action, .n = list.n};
+    }
+    schedule->stage = stages;
+    schedule->forward_only = true;
 }
 
 yoke_status yoke_schedule_build(const yoke_schedule_def *def, const yoke_schedule_request *request,
@@ -78,9 +163,28 @@ yoke_status yoke_schedule_build(const yoke_schedule_def *def, const yoke_schedul
                          "schedule %s: %d stages and %d micro-batches; use at least 1 of each",
                          def->name, request->n_stages, request->n_microbatches);
     }
+    yoke_schedule_request settled = *request;
+    YOKE_TRY(settle_chunks(def, &settled));
+    YOKE_TRY(check_size(def, &settled));
     *out = (yoke_schedule){.name = def->name};
-    YOKE_TRY(def->build(request, arena, out));
+    YOKE_TRY(def->build(&settled, arena, out));
+    if (request->forward_only) {
+        keep_forwards(out, arena);
+    }
     return yoke_schedule_verify(out);
+}
+
+yoke_stage_actions *yoke_schedule_place_chunks(const yoke_schedule_request *request,
+                                               const int *stage_of_chunk, int n_chunks,
+                                               yoke_arena *arena, yoke_schedule *out)
+{
+    yoke_stage_actions *stages = YOKE_ARENA_NEW(arena, yoke_stage_actions, request->n_stages);
+    out->n_stages = request->n_stages;
+    out->n_chunks = n_chunks;
+    out->n_microbatches = request->n_microbatches;
+    out->stage_of_chunk = stage_of_chunk;
+    out->stage = stages;
+    return stages;
 }
 
 yoke_stage_actions *yoke_schedule_one_chunk_a_stage(const yoke_schedule_request *request,
@@ -91,14 +195,7 @@ yoke_stage_actions *yoke_schedule_one_chunk_a_stage(const yoke_schedule_request 
     for (int c = 0; c < n; c++) {
         stage_of_chunk[c] = c;
     }
-    yoke_stage_actions *stages = YOKE_ARENA_NEW(arena, yoke_stage_actions, n);
-    out->n_stages = n;
-    out->n_chunks = n;
-    out->n_microbatches = request->n_microbatches;
-    out->forward_only = request->forward_only;
-    out->stage_of_chunk = stage_of_chunk;
-    out->stage = stages;
-    return stages;
+    return yoke_schedule_place_chunks(request, stage_of_chunk, n, arena, out);
 }
 
 yoke_action_list yoke_action_list_build(yoke_arena *arena, int capacity)

@@ -19,7 +19,7 @@ static yoke_status build(const yoke_schedule_request *request, yoke_arena *arena
             if (k < n) {
                 yoke_action_list_add(&list, YOKE_ACTION_F, s, k);
             }
-            if (k >= n_warmup && !request->forward_only) {
+            if (k >= n_warmup) {
                 yoke_action_list_add(&list, YOKE_ACTION_B, s, k - n_warmup);
             }
         }

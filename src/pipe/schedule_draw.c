@@ -103,7 +103,7 @@ static void draw_action(const diagram *d, char *line, yoke_action action, double
 static void draw_stage(FILE *out, const diagram *d, int stage)
 {
     char line[COLUMNS + 1] = "";
-    memset(line, ' ', (size_t)(d->n_shown * d->unit_width));
+    memset(line, ' ', (size_t)d->n_shown * (size_t)d->unit_width);
     for (int unit = 0; unit < d->n_shown; unit++) {
         put(d, line, unit * d->unit_width, ".");
     }
@@ -122,11 +122,24 @@ static void draw_held(FILE *out, const yoke_schedule *schedule)
         int held = yoke_schedule_in_flight(schedule, s);
         most = held > most ? held : most;
     }
-    fprintf(out, "micro-batches held at once: at most %d", most);
+    bool has_chunks = schedule->n_chunks > schedule->n_stages;
+    fprintf(out, "%s held at once: at most %d",
+            has_chunks ? "micro-batches of a chunk" : "micro-batches", most);
     for (int s = 0; s < schedule->n_stages && schedule->n_stages <= MOST_LISTED; s++) {
         fprintf(out, "%s%d", s ? " " : "; by stage ", yoke_schedule_in_flight(schedule, s));
     }
     fputc('\n', out);
+}
+
+static bool is_split(const yoke_schedule *schedule)
+{
+    bool found = false;
+    for (int s = 0; s < schedule->n_stages; s++) {
+        for (int i = 0; i < schedule->stage[s].n; i++) {
+            found = found || schedule->stage[s].action[i].kind == YOKE_ACTION_W;
+        }
+    }
+    return found;
 }
 
 static const char *plural(int n)
@@ -141,9 +154,9 @@ void yoke_schedule_draw(FILE *out, const yoke_schedule *schedule)
         yoke_timeline_create(schedule, yoke_action_costs_of(F_UNITS, B_UNITS), &timeline);
     YOKE_ASSERT(!status && timeline.is_complete);
     diagram d = measure(schedule, timeline);
-    fprintf(out, "%s, %d stage%s, %d micro-batch%s; F is 1 unit long, B 2\n", schedule->name,
+    fprintf(out, "%s, %d stage%s, %d micro-batch%s; F is 1 unit long, B 2%s\n", schedule->name,
             schedule->n_stages, plural(schedule->n_stages), schedule->n_microbatches,
-            schedule->n_microbatches == 1 ? "" : "es");
+            schedule->n_microbatches == 1 ? "" : "es", is_split(schedule) ? ", I and W 1" : "");
     draw_ruler(out, &d);
     for (int s = 0; s < schedule->n_stages; s++) {
         draw_stage(out, &d, s);

@@ -17,7 +17,7 @@ static yoke_status build(const yoke_schedule_request *request, yoke_arena *arena
         for (int m = 0; m < n; m++) {
             yoke_action_list_add(&list, YOKE_ACTION_F, s, m);
         }
-        for (int m = 0; m < n && !request->forward_only; m++) {
+        for (int m = 0; m < n; m++) {
             yoke_action_list_add(&list, YOKE_ACTION_B, s, m);
         }
         stages[s] = (yoke_stage_actions){.action = list.action, .n = list.n};
