@@ -1,15 +1,17 @@
 /*
  * Graph: a training step written once, as if for one device.
  *
- * A value is a tensor whose dims are letters ("btd"); each letter has one extent in a graph. A node applies an operator
- * to values. Model code calls the builders below and reads as formulas: they return value ids, never a status. The
- * graph keeps the first error, and yoke_graph_finish reports it. There is no rank, axis or collective here.
+ * A value is a tensor whose dims are letters ("btd"); each letter has one extent in a graph. A node
+ * applies an operator to values. Model code calls the builders below and reads as formulas: they
+ * return value ids, never a status. The graph keeps the first error, and yoke_graph_finish reports
+ * it. There is no rank, axis or collective here.
  *
  * The letters (a model may use others, which no axis will shard):
  *   b batch   t tokens   s key tokens   d width   h query heads   k key/value heads   x head width
  *   f feed-forward width   v vocabulary   p positions
  *
- * A graph describes one micro-batch forward and backward, and what surrounds it once a step. Local; one thread.
+ * A graph describes one micro-batch forward and backward, and what surrounds it once a step. Local;
+ * one thread.
  */
 #ifndef YOKE_GRAPH_H
 #define YOKE_GRAPH_H
@@ -35,12 +37,12 @@ void yoke_graph_destroy(yoke_graph *graph); /* NULL is fine */
 /* Says that the letter has this extent in the graph: at least 1, once a letter. */
 void yoke_letter(yoke_graph *graph, char letter, int64_t extent);
 
-/* Starts the next block: the unit that a pipeline cut keeps whole. Nodes made from here on belong to
- * it; those made before any are a block of their own, "model". */
+/* Starts the next block: the unit that a pipeline cut keeps whole. Nodes made from here on belong
+ * to it; those made before any are a block of their own, "model". */
 void yoke_block(yoke_graph *graph, const char *format, ...) YOKE_FORMAT(2, 3);
 
-/* Inputs, filled for each micro-batch. Known names: "tokens" and "labels" (label -1: does not count) and
- * "positions" (index in the sequence), all int32 [b, t]. */
+/* Inputs, filled for each micro-batch. Known names: "tokens" and "labels" (label -1: does not
+ * count) and "positions" (index in the sequence), all int32 [b, t]. */
 yoke_value yoke_input(yoke_graph *graph, const char *name, const char *dims);
 
 /* Parameters. The initial value is a function of (seed, name, element index). */
@@ -57,7 +59,8 @@ void yoke_freeze(yoke_graph *graph, yoke_value parameter);
 /* "vd,bt->btd" rows of a table. */
 yoke_value yoke_embedding(yoke_graph *graph, yoke_value table, yoke_value ids);
 
-/* Einstein sum of two operands, such as "btd,dhx->bthx": letters shared and not in the output are summed. */
+/* Einstein sum of two operands, such as "btd,dhx->bthx": letters shared and not in the output are
+ * summed. */
 yoke_value yoke_matmul(yoke_graph *graph, const char *rule, yoke_value a, yoke_value b);
 
 /* a + bias, whose dims are the last dims of a. */
@@ -74,17 +77,19 @@ yoke_value yoke_rms_norm(yoke_graph *graph, yoke_value a, yoke_value gain, float
 /* Rotary embedding of [b, t, heads, x], halves rotated as HuggingFace does; positions [b, t]. */
 yoke_value yoke_rope(yoke_graph *graph, yoke_value a, yoke_value positions, float base);
 
-/* Causal attention of q [b,t,h,x] over k and v [b,t,h,x] or, with grouped queries, [b,t,k,x]; scale 1/sqrt(x).
- * Probabilities are dropped with `rate` at the site `name`. */
+/* Causal attention of q [b,t,h,x] over k and v [b,t,h,x] or, with grouped queries, [b,t,k,x]; scale
+ * 1/sqrt(x). Probabilities are dropped with `rate` at the site `name`. */
 yoke_value yoke_attention(yoke_graph *graph, const char *name, const yoke_value qkv[3], float rate);
 
 yoke_value yoke_gelu(yoke_graph *graph, yoke_value a);                     /* tanh form */
 yoke_value yoke_swiglu(yoke_graph *graph, yoke_value gate, yoke_value up); /* silu(gate) * up */
 
-/* Zeroes elements with probability `rate` and scales the rest by 1/(1-rate); `name` keys the random numbers. */
+/* Zeroes elements with probability `rate` and scales the rest by 1/(1-rate); `name` keys the random
+ * numbers. */
 yoke_value yoke_dropout(yoke_graph *graph, const char *name, yoke_value a, float rate);
 
-/* Mean over the valid labels of the whole step of -log softmax(logits)[label]; logits [b,t,v], labels [b,t]. The model's result. */
+/* Mean over the valid labels of the whole step of -log softmax(logits)[label]; logits [b,t,v],
+ * labels [b,t]. The model's result. */
 yoke_value yoke_cross_entropy(yoke_graph *graph, yoke_value logits, yoke_value labels);
 
 /* The first error of the builders, or YOKE_OK. */

@@ -1,9 +1,10 @@
 /*
  * Session: one run, planned, verified, and then executed on all its ranks.
  *
- * create builds graph, layouts, schedule and a program for every rank, verifies them together and knows every byte,
- * before anything is allocated. run executes steps; parameters, gradients and optimizer state stay in the ranks'
- * slabs between runs, where fetch and load reach them as whole tensors. Local; one thread; no call is collective.
+ * create builds graph, layouts, schedule and a program for every rank, verifies them together and
+ * knows every byte, before anything is allocated. run executes steps; parameters, gradients and
+ * optimizer state stay in the ranks' slabs between runs, where fetch and load reach them as whole
+ * tensors. Local; one thread; no call is collective.
  */
 #ifndef YOKE_SESSION_H
 #define YOKE_SESSION_H
@@ -26,8 +27,8 @@ typedef struct yoke_session_parts {
     const yoke_corpus *corpus;      /* NULL: only to plan, or to compute logits */
 } yoke_session_parts;
 
-/* Plans and verifies; allocates no tensor. YOKE_BAD_INPUT where config, model, corpus and mesh do not fit together, YOKE_CHECK if the verifier
- * finds a fault. */
+/* Plans and verifies; allocates no tensor. YOKE_BAD_INPUT where config, model, corpus and mesh do
+ * not fit together, YOKE_CHECK if the verifier finds a fault. */
 yoke_status yoke_session_create(const yoke_session_parts *parts,
                                 yoke_session **session) YOKE_MUST_USE;
 void yoke_session_destroy(yoke_session *session); /* NULL is fine */
@@ -63,8 +64,9 @@ typedef struct yoke_run_result {
     double seconds; /* wall time of the steps, without set-up and evaluation */
 } yoke_run_result;
 
-/* Allocates the slabs at the first call (YOKE_NO_MEMORY, with the plan and what is free, if they do not fit), initialises or keeps the
- * parameters, and runs. On failure the status says which rank, what and why; nothing is left running. */
+/* Allocates the slabs at the first call (YOKE_NO_MEMORY, with the plan and what is free, if they do
+ * not fit), initialises or keeps the parameters, and runs. On failure the status says which rank,
+ * what and why; nothing is left running. */
 yoke_status yoke_session_run(yoke_session *session, const yoke_run_options *options,
                              yoke_run_result *result) YOKE_MUST_USE;
 
@@ -72,19 +74,21 @@ yoke_status yoke_session_run(yoke_session *session, const yoke_run_options *opti
 int yoke_session_n_parameters(const yoke_session *session);
 const char *yoke_session_parameter_name(const yoke_session *session, int index);
 yoke_shape yoke_session_parameter_shape(const yoke_session *session, int index);
-int64_t
-yoke_session_parameter_count(const yoke_session *session); /* elements, all parameters, each once */
+/* Elements of all parameters, each once. */
+int64_t yoke_session_parameter_count(const yoke_session *session);
 
 typedef enum yoke_fetch { YOKE_FETCH_WEIGHT, YOKE_FETCH_GRADIENT } yoke_fetch;
 
-/* The whole tensor, put together from the ranks' pieces: the weight now, or the gradient of the last step before clipping. After a run. `out`
- * [elements]. All replicas are compared: YOKE_CHECK if two ranks hold different bits. */
+/* The whole tensor, put together from the ranks' pieces: the weight now, or the gradient of the
+ * last step before clipping. After a run. `out` [elements]. All replicas are compared: YOKE_CHECK
+ * if two ranks hold different bits. */
 yoke_status yoke_session_fetch(yoke_session *session, yoke_fetch what, int index,
                                float *out) YOKE_MUST_USE;
 /* Writes a whole tensor into the pieces of all ranks; before or between runs. */
 yoke_status yoke_session_load(yoke_session *session, int index, const float *in) YOKE_MUST_USE;
 
-/* Logits [batch, t, v] of `tokens` [batch, t], without dropout: one forward pass on the session's mesh; batch and t as planned. */
+/* Logits [batch, t, v] of `tokens` [batch, t], without dropout: one forward pass on the session's
+ * mesh; batch and t as planned. */
 yoke_status yoke_session_logits(yoke_session *session, const int32_t *tokens,
                                 float *logits) YOKE_MUST_USE;
 
@@ -93,8 +97,9 @@ typedef struct yoke_rank_bytes {
     int64_t params, grads, optimizer, stash, scratch; /* planned, by kind */
     int64_t planned;                                  /* their sum and alignment: the slab */
     int64_t allocated;                                /* by the run; 0 before */
-    int64_t
-        peak; /* largest resident set of the rank, its own slab included, the slabs of its peers not; 0 before */
+
+    /* Largest resident set, the rank's own slab included, the slabs of its peers not; 0 before. */
+    int64_t peak;
 } yoke_rank_bytes;
 
 int yoke_session_n_ranks(const yoke_session *session);
@@ -102,33 +107,29 @@ yoke_rank_bytes yoke_session_bytes(const yoke_session *session, int rank);
 
 /* Multiply-adds of a step count two; all ranks. */
 double yoke_session_step_flops(const yoke_session *session);
-/* FLOP/s of plain matrix products on the threads that the run uses, all ranks at once; takes half a
- * second. */
+/* FLOP/s of plain matrix products on the threads of the run, all ranks at once; half a second. */
 yoke_status yoke_session_matmul_rate(yoke_session *session, double *flops_per_s) YOKE_MUST_USE;
 
-const struct yoke_program_set *
-yoke_session_programs(const yoke_session *session); /* train; borrowed */
-const yoke_graph *
-yoke_session_graph(const yoke_session *session); /* train, with layouts; borrowed */
-
-/* --- Parity ----------------------------------------------------------------------------------------------------- */
+/* Of training; borrowed. The graph has its layouts. */
+const struct yoke_program_set *yoke_session_programs(const yoke_session *session);
+const yoke_graph *yoke_session_graph(const yoke_session *session);
 
 typedef struct yoke_parity_result {
-    double grad_rel, norm_rel, loss_rel,
-        weights_rel;            /* maxima over tensors and steps, relative 2-norm */
+    /* Maxima over tensors and steps, relative 2-norm. */
+    double grad_rel, norm_rel, loss_rel, weights_rel;
     bool bits_equal;            /* every loss, gradient and weight */
     char first_difference[128]; /* first tensor over its bound; "" if none */
-    char first_other_bits
-        [128]; /* first tensor whose bits differ, within its bound or not; "" if none */
-    bool ok;   /* within the bounds below */
+    char first_other_bits[128]; /* first with other bits, within its bound or not; "" if none */
+    bool ok;                    /* within the bounds below */
 } yoke_parity_result;
 
 #define YOKE_PARITY_GRAD    1e-5
 #define YOKE_PARITY_LOSS    1e-6
 #define YOKE_PARITY_WEIGHTS 1e-4
 
-/* Runs the mesh and one rank from the same config for `steps` steps and compares: gradients before clipping, norm and loss after the
- * first step, loss of every step, weights after the last. Threads per rank are equal in both. */
+/* Runs the mesh and one rank from the same config for `steps` steps and compares: gradients before
+ * clipping, norm and loss after the first step, loss of every step, weights after the last. Threads
+ * per rank are equal in both. */
 yoke_status yoke_parity(const yoke_session_parts *parts, int64_t steps,
                         yoke_parity_result *result) YOKE_MUST_USE;
 

@@ -1,11 +1,13 @@
 /*
- * Reverse-mode differentiation on the graph: walks the forward nodes backwards, sums what flows into each value, and asks
- * each operator for the nodes of its gradient. The gradient of the loss is `share`, one over the number of valid labels, so
- * every gradient comes out already divided, on any mesh and pipeline alike.
+ * Reverse-mode differentiation on the graph: walks the forward nodes backwards, sums what flows
+ * into each value, and asks each operator for the nodes of its gradient. The gradient of the loss
+ * is `share`, one over the number of valid labels, so every gradient comes out already divided, on
+ * any mesh and pipeline alike.
  *
- * The gradient of a parameter accumulates over the micro-batches. A parameter used in several places
- * has one accumulator a place; the tail adds them in the order of their blocks. With two places the
- * bits of the sum are the same wherever they live; of three or more, stages add their own first.
+ * The gradient of a parameter accumulates over the micro-batches. A parameter used in several
+ * places has one accumulator a place; the tail adds them in the order of their blocks. With two
+ * places the bits of the sum are the same wherever they live; of three or more, stages add their
+ * own first.
  */
 #include "graph/graph.h"
 
@@ -33,7 +35,8 @@ static int block_of(const yoke_graph *graph, yoke_value value)
     return producer == YOKE_NO_NODE ? YOKE_NO_BLOCK : graph->nodes[producer].block;
 }
 
-/* The block in which the parts of a gradient are added: theirs if it is one, so that only the sum leaves it. */
+/* The block in which the parts of a gradient are added: theirs if it is one, so that only the sum
+ * leaves it. */
 static int block_of_sum(const yoke_graph *graph, const flow *f, yoke_value value)
 {
     int block = block_of(graph, f->part[0]);

@@ -1,6 +1,6 @@
 /*
- * The graph builder: values, nodes, and the sticky first error. Shapes follow from letters, so a node's outputs need only
- * their dims.
+ * The graph builder: values, nodes, and the sticky first error. Shapes follow from letters, so a
+ * node's outputs need only their dims.
  */
 #include "graph/graph.h"
 #include <stdarg.h>

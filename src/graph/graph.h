@@ -1,8 +1,8 @@
 /*
  * Graph, from the inside: what the passes after the builder read and write.
  *
- * Values and nodes stand in arrays in the order in which they were made, which is an order of execution. Everything lives in the
- * graph's arena.
+ * Values and nodes stand in arrays in the order in which they were made, which is an order of
+ * execution. Everything lives in the graph's arena.
  */
 #ifndef YOKE_GRAPH_GRAPH_H
 #define YOKE_GRAPH_GRAPH_H
@@ -30,8 +30,9 @@ struct yoke_graph {
 
     yoke_value *parameters; /* in the order of declaration */
     int64_t n_parameters, parameters_capacity;
-    yoke_value *
-        gradients; /* [n_parameters], whole gradients in the layout of their parameters; NULL before autodiff */
+    /* [n_parameters], whole gradients in the layout of their parameters; NO_VALUE for a frozen one;
+     * NULL before autodiff. */
+    yoke_value *gradients;
 
     yoke_mesh mesh; /* of layout inference */
     bool has_layouts;
@@ -43,7 +44,8 @@ yoke_value yoke_graph_value_add(yoke_graph *graph, const yoke_value_info *info);
 /* A name for the next value: "<block>.<what>", numbered if taken. */
 const char *yoke_graph_name(yoke_graph *graph, const char *what);
 
-/* Adds backward nodes for every parameter and, in the tail, each parameter's whole gradient. Needs a loss. */
+/* Adds backward nodes for every parameter and, in the tail, each parameter's whole gradient. Needs
+ * a loss. */
 yoke_status yoke_graph_differentiate(yoke_graph *graph) YOKE_MUST_USE;
 
 /* Adds the tail: gradient norm, control, and the update of every parameter. Needs gradients. */
@@ -52,10 +54,12 @@ yoke_status yoke_graph_optimize(yoke_graph *graph, const yoke_optimizer *optimiz
 /* Keeps a value to the end of the step and gives it to whoever asks. */
 void yoke_graph_keep(yoke_graph *graph, yoke_value value);
 
-/* Checks the graph by itself: operands come before their use, every region reads only what it may, updates happen once. */
+/* Checks the graph by itself: operands come before their use, every region reads only what it may,
+ * updates happen once. */
 yoke_status yoke_graph_verify(const yoke_graph *graph) YOKE_MUST_USE;
 
-/* Floating-point operations of one micro-batch, forward and backward, of the whole batch; of one block if block >= 0. */
+/* Floating-point operations of one micro-batch, forward and backward, of the whole batch; of one
+ * block if block >= 0. */
 double yoke_graph_flops(const yoke_graph *graph, int block);
 
 const char *yoke_region_name(yoke_region region);

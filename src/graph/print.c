@@ -1,4 +1,5 @@
-/* Prints a graph, one line a node, in the order of execution; layouts stand behind the dims once they are inferred. */
+/* Prints a graph, one line a node, in the order of execution; layouts stand behind the dims once
+ * they are inferred. */
 #include "graph/graph.h"
 
 const char *yoke_region_name(yoke_region region)

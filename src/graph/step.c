@@ -1,6 +1,7 @@
 /*
- * What surrounds the micro-batches: the count of valid labels before them; the loss, the norm of the gradients and the
- * updates after them. All of it is ordinary nodes, so nothing is counted twice on any mesh.
+ * What surrounds the micro-batches: the count of valid labels before them; the loss, the norm of
+ * the gradients and the updates after them. All of it is ordinary nodes, so nothing is counted
+ * twice on any mesh.
  */
 #include "op/step.h"
 #include "graph/graph.h"

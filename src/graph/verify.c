@@ -1,7 +1,9 @@
-/* Checks of a graph by itself, and its cost. A fault found here is ours: the builder, autodiff or a pass made it. */
+/* Checks of a graph by itself, and its cost. A fault found here is ours: the builder, autodiff or a
+ * pass made it. */
 #include "graph/graph.h"
 
-/* A node may read what lies before it in time: its own region or an earlier one, and never an input in the tail. */
+/* A node may read what lies before it in time: its own region or an earlier one, and never an input
+ * in the tail. */
 static bool may_read(const yoke_graph *graph, const yoke_node *node, const yoke_value_info *info)
 {
     if (info->producer == YOKE_NO_NODE) {

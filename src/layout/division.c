@@ -1,4 +1,4 @@
-/* Enumerates the divisions of an operator from its index rule and the policy of an axis. Knows no costs. */
+/* Lists the divisions of an operator from its index rule and an axis's policy. Knows no costs. */
 #include "layout/division.h"
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /*
  * Division: one way in which an operator may be computed along one axis.
  *
- * Either a letter of its rule is divided (with it perhaps a companion letter), or the operator is linear in some inputs and
- * lets partial sums through, or every rank computes all of it.
+ * Either a letter of its rule is divided (with it perhaps a companion letter), or the operator is
+ * linear in some inputs and lets partial sums through, or every rank computes all of it.
  */
 #ifndef YOKE_LAYOUT_DIVISION_H
 #define YOKE_LAYOUT_DIVISION_H
@@ -18,7 +18,8 @@ typedef struct yoke_division {
 
 enum { YOKE_MAX_DIVISIONS = 16 };
 
-/* All that operator and policy allow over n_parts ranks, those that divide the work first, computing all of it last. Returns their number. */
+/* All that operator and policy allow over n_parts ranks, those that divide the work first,
+ * computing all of it last. Returns their number. */
 int yoke_division_list(const yoke_graph *graph, const yoke_node *node, const yoke_policy *policy,
                        int n_parts, yoke_division *list);
 

@@ -1,10 +1,13 @@
 /*
  * Layout inference, axis by axis, in the order of execution:
  *
- *   1. candidates are the divisions that the operator's rule and the axis's policy allow (division.c);
- *   2. a divided parameter, an operand updated in place, or the gradient of a divided parameter forces its letter;
- *   3. otherwise the cheapest: elements received to convert the inputs, plus those to convert the output to its pin. A pin
- *      (the residual stream, or a result that every rank needs) is seen through operators that keep dims: add, bias, dropout;
+ *   1. candidates are the divisions that the operator's rule and the axis's policy allow
+ *      (division.c);
+ *   2. a divided parameter, an operand updated in place, or the gradient of a divided parameter
+ *      forces its letter;
+ *   3. otherwise the cheapest: elements received to convert the inputs, plus those to convert the
+ *      output to its pin. A pin (the residual stream, or a result that every rank needs) is seen
+ *      through operators that keep dims: add, bias, dropout;
  *   4. converting one value to one layout is done once in a block.
  *
  * No rule mentions a parallel strategy; the published ones fall out of the policies.
@@ -41,7 +44,8 @@ typedef struct inference {
 /* A replicated tensor is cut or masked without a message, but not without touching it. */
 static const double LOCAL_COST = 1e-3;
 
-/* A collective costs as much as moving this many elements more: so many small ones lose against a large one. */
+/* A collective costs as much as moving this many elements more: so many small ones lose against a
+ * large one. */
 static const double START_COST = 1024;
 
 /* --- Layouts that policies fix ---------------------------------------------------------------- */
@@ -76,7 +80,7 @@ static void place_declared(yoke_graph *graph)
     }
 }
 
-/* --- Pins --------------------------------------------------------------------------------------- */
+/* --- Pins ------------------------------------------------------------------------------------- */
 
 static int pin_of(const yoke_graph *graph, yoke_value value, int axis)
 {
@@ -115,7 +119,7 @@ static void find_pins(inference *in)
 
 /* --- Prices ----------------------------------------------------------------------------------- */
 
-/* True if a conversion made for `made` may be used again by `node`: in the same block, or once a step. */
+/* True if `node` may use a version that is there: one of its own block, or of the whole step. */
 static bool visible(const version *made, const yoke_node *node)
 {
     if (made->region == YOKE_REGION_TAIL || made->region == YOKE_REGION_HEAD) {
@@ -174,7 +178,7 @@ static double price_division(const inference *in, const yoke_node *node,
     return cost;
 }
 
-/* --- Choice ------------------------------------------------------------------------------------- */
+/* --- Choice ----------------------------------------------------------------------------------- */
 
 /* The division that rule 2 forces: '\0' none, 'R' for all of it, else its letter. */
 static char forced_letter(const inference *in, const yoke_node *node, int axis)
@@ -230,7 +234,7 @@ static yoke_status choose(const inference *in, const yoke_node *node, int axis,
     return YOKE_OK;
 }
 
-/* --- Rewriting ------------------------------------------------------------------------------------ */
+/* --- Rewriting -------------------------------------------------------------------------------- */
 
 static void track_values(inference *in)
 {
@@ -348,8 +352,8 @@ static void place_inputs(inference *in, yoke_node *node, const yoke_division *di
     }
 }
 
-/* Where an output is to lie: at its pin, or where the division has it. Kept logits may be divided, but
- * whoever asks for them has no use for parts of sums. */
+/* Where an output is to lie: at its pin, or where the division has it. Kept logits may be divided,
+ * but whoever asks for them has no use for parts of sums. */
 static int settled_place(const yoke_graph *graph, yoke_value value, int axis, int place)
 {
     int pin = pin_of(graph, value, axis);
@@ -360,7 +364,8 @@ static int settled_place(const yoke_graph *graph, yoke_value value, int axis, in
     return pin;
 }
 
-/* Outputs get the layout that the division gives; where it is not the pin, a conversion follows and takes the value's place. */
+/* Outputs get the layout that the division gives; where it is not the pin, a conversion follows and
+ * takes the value's place. */
 static void place_outputs(inference *in, const yoke_node *node, const yoke_division *division)
 {
     yoke_graph *graph = in->graph;
@@ -411,7 +416,8 @@ static void count_uses(yoke_graph *graph)
     }
 }
 
-/* The graph's own references follow the values that were replaced; a whole gradient is what the update reads. */
+/* The graph's own references follow the values that were replaced; a whole gradient is what the
+ * update reads. */
 static void follow_replacements(inference *in)
 {
     yoke_graph *graph = in->graph;

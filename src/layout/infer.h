@@ -1,5 +1,6 @@
 /*
- * Layout inference: gives every value of a graph its layout on a mesh, and inserts the redistributions that follow.
+ * Layout inference: gives every value of a graph its layout on a mesh, and inserts the
+ * redistributions that follow.
  */
 #ifndef YOKE_LAYOUT_INFER_H
 #define YOKE_LAYOUT_INFER_H
@@ -9,7 +10,8 @@
 /* Rewrites the graph: layouts everywhere, convert nodes where layouts change. Once a graph. */
 yoke_status yoke_layout_infer(yoke_graph *graph, const yoke_mesh *mesh) YOKE_MUST_USE;
 
-/* Checks, node by node, that the layouts of operands and outputs are one legal division of the operator along each axis. */
+/* Checks, node by node, that the layouts of operands and outputs are one legal division of the
+ * operator along each axis. */
 yoke_status yoke_layout_verify(const yoke_graph *graph) YOKE_MUST_USE;
 
 /* Layout of each parameter, and every redistribution with its cost. */

@@ -29,8 +29,7 @@ static bool holds(yoke_layout layout, int place)
     return false;
 }
 
-/* Sum and maximum in one layout, or in the layouts before and after, have no order that is right.
- * */
+/* Sum and maximum in one layout, or in those before and after, have no order that is right. */
 static bool mixes_partials(yoke_layout from, yoke_layout to)
 {
     bool sum = holds(from, YOKE_PARTIAL_SUM) || holds(to, YOKE_PARTIAL_SUM);
@@ -53,8 +52,7 @@ bool yoke_layout_is_convertible(const yoke_mesh *mesh, yoke_layout layout, yoke_
            !(to >= 0 && is_cut_further_in(mesh, layout, (int)axis, to));
 }
 
-/* Whether the cut along `axis` is in the way of an axis further out that joins or cuts the same
- * dim. */
+/* Whether the cut along `axis` hinders an axis further out that joins or cuts the same dim. */
 static bool is_in_the_way(const yoke_mesh *mesh, yoke_layout from, yoke_layout to, int axis)
 {
     int dim = from.place[axis];
@@ -83,8 +81,7 @@ int yoke_layout_plan(const yoke_mesh *mesh, yoke_layout from, yoke_layout to,
     }
     int n = 0;
     yoke_layout at = from;
-    /* Innermost first, cuts that are in the way are undone: nothing further in cuts their dim any
-     * more. */
+    /* Innermost first, cuts that are in the way are undone: nothing further in cuts their dim. */
     for (int a = YOKE_N_AXES - 1; a >= 0; a--) {
         if (is_in_the_way(mesh, from, to, a)) {
             steps[n++] = (yoke_layout_step){.axis = (yoke_axis)a,
@@ -94,8 +91,7 @@ int yoke_layout_plan(const yoke_mesh *mesh, yoke_layout from, yoke_layout to,
             at.place[a] = YOKE_REPLICATED;
         }
     }
-    /* Outermost first, every axis goes to its place: cuts are made in the order in which they nest.
-     * */
+    /* Outermost first, every axis goes to its place: cuts are made as they nest. */
     for (int a = 0; a < YOKE_N_AXES; a++) {
         yoke_conversion conversion = yoke_conversion_find(at.place[a], to.place[a]);
         if (mesh->size[a] > 1 && conversion != YOKE_CONVERT_NONE) {

@@ -1,5 +1,6 @@
 /*
- * Activations, element by element. GELU in its tanh form (Hendrycks and Gimpel 2016); SwiGLU: silu(gate) * up (Shazeer 2020).
+ * Activations, element by element. GELU in its tanh form (Hendrycks and Gimpel 2016); SwiGLU:
+ * silu(gate) * up (Shazeer 2020).
  */
 #include "op/op.h"
 

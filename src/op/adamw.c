@@ -1,6 +1,6 @@
 /*
- * AdamW (Loshchilov and Hutter 2019). One control operator decides for the whole step: whether it is applied, the rate, and
- * the clipping; the update of a parameter reads it.
+ * AdamW (Loshchilov and Hutter 2019). One control operator decides for the whole step: whether it
+ * is applied, the rate, and the clipping; the update of a parameter reads it.
  */
 #include "op/op.h"
 

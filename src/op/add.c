@@ -1,4 +1,5 @@
-/* Addition of tensors of equal dims: the residual stream, and the sum of the gradients that meet in a value. */
+/* Addition of tensors of equal dims: the residual stream, and the sum of the gradients that meet in
+ * a value. */
 #include <string.h>
 #include "op/op.h"
 

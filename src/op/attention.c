@@ -1,9 +1,11 @@
 /*
- * Causal attention with grouped queries (Vaswani et al. 2017; Ainslie et al., "GQA", 2023), computed in tiles with the
- * log-sum-exp of each row kept for the backward pass (Dao et al., "FlashAttention", 2022).
+ * Causal attention with grouped queries (Vaswani et al. 2017; Ainslie et al., "GQA", 2023),
+ * computed in tiles with the log-sum-exp of each row kept for the backward pass (Dao et al.,
+ * "FlashAttention", 2022).
  *
- * Heads may be divided. Key/value heads go with the query heads where they divide too; otherwise they stay whole on every
- * rank, which uses those that its query heads need, and their gradients are partial sums.
+ * Heads may be divided. Key/value heads go with the query heads where they divide too; otherwise
+ * they stay whole on every rank, which uses those that its query heads need, and their gradients
+ * are partial sums.
  */
 #include <math.h>
 #include <string.h>
@@ -90,8 +92,8 @@ static double backward_flops(const yoke_graph *graph, const yoke_node *node)
     return 2.5 * forward_flops(graph, node);
 }
 
-/* Key/value heads divide with the query heads when both come out even, or are the same letter anyway;
- * never alone, since a query needs the keys of its own head only. */
+/* Key/value heads divide with the query heads when both come out even, or are the same letter
+ * anyway; never alone, since a query needs the keys of its own head only. */
 static char companion(const yoke_graph *graph, const yoke_node *node, char letter, int n_parts)
 {
     (void)node;

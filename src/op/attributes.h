@@ -1,5 +1,6 @@
 /*
- * Attributes: the constants of a node that are not tensors. Plain data; a field that an operator does not use is zero.
+ * Attributes: the constants of a node that are not tensors. Plain data; a field that an operator
+ * does not use is zero.
  */
 #ifndef YOKE_OP_ATTRIBUTES_H
 #define YOKE_OP_ATTRIBUTES_H
@@ -9,8 +10,9 @@
 #include "yoke/graph.h"
 #include "yoke/optimizer.h"
 
-/* A matrix product in the dims of its operands. The first `a_split` dims of a are one side of the matrix, the rest the
- * other: [M | K], or [K | M] if a_transposed. Likewise b: [K | N], or [N | K] if b_transposed. The output is [M | N]. */
+/* A matrix product in the dims of its operands. The first `a_split` dims of a are one side of the
+ * matrix, the rest the other: [M | K], or [K | M] if a_transposed. Likewise b: [K | N], or [N | K]
+ * if b_transposed. The output is [M | N]. */
 typedef struct yoke_contraction {
     int a_split, b_split;
     bool a_transposed, b_transposed;

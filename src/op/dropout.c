@@ -1,6 +1,7 @@
 /*
- * Dropout (Srivastava et al. 2014), scaled while training. Whether an element stays is a function of (seed, step,
- * micro-batch, site, global element index): no state, the same on any mesh, and the gradient draws the same mask again.
+ * Dropout (Srivastava et al. 2014), scaled while training. Whether an element stays is a function
+ * of (seed, step, micro-batch, site, global element index): no state, the same on any mesh, and the
+ * gradient draws the same mask again.
  */
 #include "op/op.h"
 #include "yoke/random.h"

@@ -1,6 +1,7 @@
 /*
- * Embedding: y[b,t,:] = table[ids[b,t],:]. Rows may be divided: a rank yields zeros for ids that are not its own, and the
- * sum over ranks is right (Shoeybi et al., "Megatron-LM", 2019, section 3). The gradient adds rows of dy.
+ * Embedding: y[b,t,:] = table[ids[b,t],:]. Rows may be divided: a rank yields zeros for ids that
+ * are not its own, and the sum over ranks is right (Shoeybi et al., "Megatron-LM", 2019, section
+ * 3). The gradient adds rows of dy.
  */
 #include "op/op.h"
 

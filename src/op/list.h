@@ -1,47 +1,48 @@
 /*
- * The list of operators. Adding one: a definition in a file of its own in this folder, a kernel in kernel/ref, one line here.
+ * The list of operators. Adding one: a definition in a file of its own in this folder, a kernel in
+ * kernel/ref, one line here.
  *
- * X(enumerator, name). For each name: `const yoke_op_def yoke_op_<name>` and `yoke_ref_<name>`. Operands are in the order
- * given here, inputs -> outputs; every tensor is row-major, compact, and the local piece of its global tensor.
+ * X(enumerator, name). For each name: `const yoke_op_def yoke_op_<name>` and `yoke_ref_<name>`.
+ * Operands are in the order given here, inputs -> outputs; every tensor is row-major, compact, and
+ * the local piece of its global tensor.
  */
 #ifndef YOKE_OP_LIST_H
 #define YOKE_OP_LIST_H
 
-#define YOKE_OP_LIST(X)                                                                                 \
-    X(EMBEDDING, embedding)           /* table[v,d], ids[b,t] -> y[b,t,d] */                            \
-    X(EMBEDDING_GRAD, embedding_grad) /* ids[b,t], dy[b,t,d] -> dtable[v,d] */                          \
-    X(MATMUL, matmul)                 /* a, b -> y */                                                   \
-    X(ADD_BIAS, add_bias)             /* a[..., c], bias[c] -> y[..., c] */                             \
-    X(SUM_ROWS, sum_rows)             /* dy[..., c] -> dbias[c] */                                      \
-    X(ADD, add)                       /* 2 or more of equal shape -> y */                               \
-    X(LAYER_NORM, layer_norm)         /* a[b,t,d], gain[d], bias[d] -> y, mean[b,t], rstd[b,t] */       \
-    X(LAYER_NORM_GRAD, layer_norm_grad)           /* dy, a, gain, mean, rstd -> da */                   \
-    X(LAYER_NORM_GRAD_GAIN, layer_norm_grad_gain) /* dy, a, mean, rstd -> dgain[d], dbias[d] */         \
-    X(RMS_NORM, rms_norm)                         /* a[b,t,d], gain[d] -> y, rstd[b,t] */               \
-    X(RMS_NORM_GRAD, rms_norm_grad)               /* dy, a, gain, rstd -> da */                         \
-    X(RMS_NORM_GRAD_GAIN, rms_norm_grad_gain)     /* dy, a, rstd -> dgain[d] */                         \
-    X(ROPE, rope)                                 /* a[b,t,h,x], positions[b,t] -> y; attr.sign */      \
-    X(ATTENTION, attention) /* q[b,t,h,x], k[b,s,k,x], v[b,s,k,x] -> y[b,t,h,x], lse[b,t,h] */          \
-    X(ATTENTION_GRAD, attention_grad) /* q, k, v, y, lse, dy -> dq, dk, dv */                           \
-    X(GELU, gelu)                     /* a -> y */                                                      \
-    X(GELU_GRAD, gelu_grad)           /* a, dy -> da */                                                 \
-    X(SWIGLU, swiglu)                 /* gate, up -> y */                                               \
-    X(SWIGLU_GRAD, swiglu_grad)       /* gate, up, dy -> dgate, dup */                                  \
-    X(DROPOUT, dropout)               /* a -> y; its own gradient */                                    \
-    X(ROW_MAX, row_max)               /* logits[b,t,v] -> max[b,t] */                                   \
-    X(ROW_SUM_EXP, row_sum_exp)       /* logits, max -> sum[b,t] of exp(logit - max) */                 \
-    X(ROW_PICK, row_pick)             /* logits, labels[b,t] -> picked[b,t], 0 where not here */        \
-    X(CROSS_ENTROPY,                                                                                    \
-      cross_entropy) /* logits (not read), max, sum, picked, labels -> loss, a sum over valid labels */ \
-    X(CROSS_ENTROPY_GRAD, cross_entropy_grad) /* logits, max, sum, labels, dloss -> dlogits */          \
-    X(COUNT_VALID, count_valid)               /* labels[b,t] -> count */                                \
-    X(RECIPROCAL, reciprocal)                 /* n -> 1/n, and 0 for n = 0 */                           \
-    X(MULTIPLY, multiply)                     /* two scalars -> product */                              \
-    X(SUM_SQUARES, sum_squares)               /* a -> scalar */                                         \
-    X(PACK, pack)                             /* n scalars -> [n] */                                    \
-    X(SUM, sum)                               /* a[n] -> scalar, in ascending order */                  \
-    X(ADAMW_CONTROL, adamw_control) /* norm_squares, n_valid, applied (inout) -> control[8] */          \
-    X(ADAMW, adamw) /* parameter (inout), first (inout), second (inout), gradient, control -> */        \
+#define YOKE_OP_LIST(X)                                                                            \
+    X(EMBEDDING, embedding)           /* table[v,d], ids[b,t] -> y[b,t,d] */                       \
+    X(EMBEDDING_GRAD, embedding_grad) /* ids[b,t], dy[b,t,d] -> dtable[v,d] */                     \
+    X(MATMUL, matmul)                 /* a, b -> y */                                              \
+    X(ADD_BIAS, add_bias)             /* a[..., c], bias[c] -> y[..., c] */                        \
+    X(SUM_ROWS, sum_rows)             /* dy[..., c] -> dbias[c] */                                 \
+    X(ADD, add)                       /* 1 or more of equal shape -> y */                          \
+    X(LAYER_NORM, layer_norm)         /* a[b,t,d], gain[d], bias[d] -> y, mean[b,t], rstd[b,t] */  \
+    X(LAYER_NORM_GRAD, layer_norm_grad)           /* dy, a, gain, mean, rstd -> da */              \
+    X(LAYER_NORM_GRAD_GAIN, layer_norm_grad_gain) /* dy, a, mean, rstd -> dgain[d], dbias[d] */    \
+    X(RMS_NORM, rms_norm)                         /* a[b,t,d], gain[d] -> y, rstd[b,t] */          \
+    X(RMS_NORM_GRAD, rms_norm_grad)               /* dy, a, gain, rstd -> da */                    \
+    X(RMS_NORM_GRAD_GAIN, rms_norm_grad_gain)     /* dy, a, rstd -> dgain[d] */                    \
+    X(ROPE, rope)                                 /* a[b,t,h,x], positions[b,t] -> y; attr.sign */ \
+    X(ATTENTION, attention) /* q[b,t,h,x], k[b,s,k,x], v[b,s,k,x] -> y[b,t,h,x], lse[b,t,h] */     \
+    X(ATTENTION_GRAD, attention_grad) /* q, k, v, y, lse, dy -> dq, dk, dv */                      \
+    X(GELU, gelu)                     /* a -> y */                                                 \
+    X(GELU_GRAD, gelu_grad)           /* a, dy -> da */                                            \
+    X(SWIGLU, swiglu)                 /* gate, up -> y */                                          \
+    X(SWIGLU_GRAD, swiglu_grad)       /* gate, up, dy -> dgate, dup */                             \
+    X(DROPOUT, dropout)               /* a -> y; its own gradient */                               \
+    X(ROW_MAX, row_max)               /* logits[b,t,v] -> max[b,t] */                              \
+    X(ROW_SUM_EXP, row_sum_exp)       /* logits, max -> sum[b,t] of exp(logit - max) */            \
+    X(ROW_PICK, row_pick)             /* logits, labels[b,t] -> picked[b,t], 0 where not here */   \
+    X(CROSS_ENTROPY, cross_entropy)   /* logits (unread), max, sum, picked, labels -> loss */      \
+    X(CROSS_ENTROPY_GRAD, cross_entropy_grad) /* logits, max, sum, labels, dloss -> dlogits */     \
+    X(COUNT_VALID, count_valid)               /* labels[b,t] -> count */                           \
+    X(RECIPROCAL, reciprocal)                 /* n -> 1/n, and 0 for n = 0 */                      \
+    X(MULTIPLY, multiply)                     /* two scalars -> product */                         \
+    X(SUM_SQUARES, sum_squares)               /* a -> scalar */                                    \
+    X(PACK, pack)                             /* n scalars -> [n] */                               \
+    X(SUM, sum)                               /* a[n] -> scalar, in ascending order */             \
+    X(ADAMW_CONTROL, adamw_control) /* norm_squares, n_valid, applied (inout) -> control[8] */     \
+    X(ADAMW, adamw) /* parameter (inout), first (inout), second (inout), gradient, control -> */   \
     X(CONVERT, convert) /* a -> y: a redistribution along one axis; the local ones have a kernel */
 
 typedef enum yoke_op {

@@ -1,11 +1,13 @@
 /*
- * Cross entropy that works on a divided vocabulary (Shoeybi et al., "Megatron-LM", 2019, section 3): each rank reduces
- * its columns to the row's maximum, sum of exponentials and label's logit, and only these cross between ranks.
+ * Cross entropy that works on a divided vocabulary (Shoeybi et al., "Megatron-LM", 2019, section
+ * 3): each rank reduces its columns to the row's maximum, sum of exponentials and label's logit,
+ * and only these cross between ranks.
  *
- *   loss = sum over valid tokens of (log(sum) + max - picked) / number of valid tokens in the whole step
+ *   loss = sum over valid tokens of (log(sum) + max - picked) / number of valid tokens in the whole
+ *   step
  *
- * The divisor is counted before the first forward pass, and one node multiplies by its reciprocal for the printed loss, another for
- * the gradient: they cannot disagree.
+ * The divisor is counted before the first forward pass, and one node multiplies by its reciprocal
+ * for the printed loss, another for the gradient: they cannot disagree.
  */
 #include "op/op.h"
 #include "op/step.h"

@@ -1,6 +1,7 @@
 /*
- * Matrix product as an Einstein sum of two operands without batch letters: [M | K] x [K | N] -> [M | N], where M, K and N
- * are groups of letters and either operand may lie transposed. Its gradients are matrix products again.
+ * Matrix product as an Einstein sum of two operands without batch letters: [M | K] x [K | N]
+ * -> [M | N], where M, K and N are groups of letters and either operand may lie transposed. Its
+ * gradients are matrix products again.
  */
 #include "op/op.h"
 #include <string.h>

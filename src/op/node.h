@@ -1,8 +1,9 @@
 /*
  * Node and value: what an operator sees of a graph.
  *
- * Relies on the public letters of yoke/graph.h. The functions at the end are the graph's side of the bargain: src/graph
- * implements them, operators call them to write themselves and their gradients.
+ * Relies on the public letters of yoke/graph.h. The functions at the end are the graph's side of
+ * the bargain: src/graph implements them, operators call them to write themselves and their
+ * gradients.
  */
 #ifndef YOKE_OP_NODE_H
 #define YOKE_OP_NODE_H
@@ -12,8 +13,9 @@
 
 enum { YOKE_MAX_OUTPUTS = 3, YOKE_NO_NODE = -1, YOKE_NO_BLOCK = -1 };
 
-/* When a node runs. Forward and backward: for every micro-batch, in its block's place. Head and tail: once a step, around them, except that what
- * accumulates over micro-batches in the head (the count of labels) runs for each. */
+/* When a node runs. Forward and backward: for every micro-batch, in its block's place. Head and
+ * tail: once a step, around them, except that what accumulates over micro-batches in the head (the
+ * count of labels) runs for each. */
 typedef enum yoke_region {
     YOKE_REGION_HEAD,
     YOKE_REGION_FORWARD,
@@ -44,7 +46,7 @@ typedef struct yoke_value_info {
     float deviation;        /* parameters: of the normal initial values, or else */
     float fill;             /* the constant they start at */
     bool decays;            /* parameters: by weight decay */
-    bool frozen;                  /* parameters: not trained */
+    bool frozen;            /* parameters: not trained */
     yoke_layout layout;     /* after inference */
 } yoke_value_info;
 
@@ -73,7 +75,8 @@ typedef struct yoke_node_spec {
     yoke_attributes attributes;
 } yoke_node_spec;
 
-/* Adds a node at the graph's current place and returns its first output; YOKE_NO_VALUE if the graph has failed before. */
+/* Adds a node at the graph's current place and returns its first output; YOKE_NO_VALUE if the graph
+ * has failed before. */
 yoke_value yoke_node_add(yoke_graph *graph, const yoke_node_spec *spec,
                          yoke_value out[YOKE_MAX_OUTPUTS]);
 

@@ -1,7 +1,7 @@
 /*
- * Norms over the last dim. LayerNorm: Ba, Kiros, Hinton 2016. RMSNorm: Zhang and Sennrich 2019. Both keep their row
- * statistics for the backward pass, whose input part and gain part are operators of their own: the gain part is nothing that
- * another block waits for.
+ * Norms over the last dim. LayerNorm: Ba, Kiros, Hinton 2016. RMSNorm: Zhang and Sennrich 2019.
+ * Both keep their row statistics for the backward pass, whose input part and gain part are
+ * operators of their own: the gain part is nothing that another block waits for.
  */
 #include <string.h>
 #include "op/op.h"

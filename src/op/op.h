@@ -1,5 +1,6 @@
 /*
- * Operator definitions: index rule, cost and gradient of each operator in op/list.h, as one constant struct.
+ * Operator definitions: index rule, cost and gradient of each operator in op/list.h, as one
+ * constant struct.
  */
 #ifndef YOKE_OP_OP_H
 #define YOKE_OP_OP_H
@@ -11,18 +12,18 @@ enum { YOKE_MAX_LINEAR = 2, YOKE_ALL_INPUTS = -1 };
 typedef struct yoke_op_def {
     const char *name;
 
-    /* Letters that the operator cannot split, though they stand in its rule: 'x' of attention, the last dim of a norm (written '$').
-     * NULL: every letter may be split. */
+    /* Letters that the operator cannot split, though they stand in its rule: 'x' of attention, the
+     * last dim of a norm (written '$'). NULL: every letter may be split. */
     const char *whole;
 
-    /* Sets of inputs (masks, or YOKE_ALL_INPUTS) in which the operator is linear together: where all of a set are partial, so is the
-     * output. */
+    /* Sets of inputs (masks, or YOKE_ALL_INPUTS) in which the operator is linear together: where
+     * all of a set are partial, so is the output. */
     int linear[YOKE_MAX_LINEAR];
 
-    unsigned updates; /* inputs that are written in place, as a mask */
-    unsigned unread;  /* inputs named only so that gradients find them, as a mask */
-    unsigned
-        reuses; /* inputs whose storage the first output may take, as a mask; all inputs of equal size if YOKE_ALL_INPUTS */
+    /* Masks of inputs: written in place; named only so that gradients find them; of which the first
+     * output may take the storage, where the shapes are equal. */
+    unsigned updates, unread, reuses;
+
     bool stream;      /* the output is the residual stream */
     bool passes_pin;  /* a pin on the output is worth having on the inputs: add, bias, dropout */
     bool maximum;     /* a letter missing in the output is reduced by max, not by sum */
@@ -30,15 +31,16 @@ typedef struct yoke_op_def {
     bool spans;       /* inputs may live on different pipeline stages: each adds its own part */
     bool masks;       /* a replicated input may be counted on one rank alone (R -> P) */
 
-    /* A letter that is sharded together with `letter`, if `n_parts` ranks allow it, or 0. NULL: none. */
+    /* A letter that is divided with `letter`, if `n_parts` ranks allow it, or 0. NULL: none. */
     char (*companion)(const yoke_graph *graph, const yoke_node *node, char letter, int n_parts);
 
-    /* Adds the nodes that compute d_in[i] (YOKE_NO_VALUE: no gradient) from d_out. NULL: no gradient flows. */
+    /* Adds the nodes that compute d_in[i] (YOKE_NO_VALUE: no gradient) from d_out. NULL: no
+     * gradient flows. */
     void (*gradient)(yoke_graph *graph, const yoke_node *node, const yoke_value *d_out,
                      yoke_value *d_in);
 
-    double (*flops)(const yoke_graph *graph,
-                    const yoke_node *node); /* of the whole node; NULL: too few to count */
+    /* Of the whole node; NULL: too few to count. */
+    double (*flops)(const yoke_graph *graph, const yoke_node *node);
 } yoke_op_def;
 
 const yoke_op_def *yoke_op_get(yoke_op op);

@@ -1,6 +1,6 @@
 /*
- * Rotary position embedding (Su et al., "RoFormer", 2021) in HuggingFace's convention: element i of a head turns with
- * element i + x/2, by the angle position * base^(-2i/x). The gradient turns back.
+ * Rotary position embedding (Su et al., "RoFormer", 2021) in HuggingFace's convention: element i of
+ * a head turns with element i + x/2, by the angle position * base^(-2i/x). The gradient turns back.
  */
 #include <string.h>
 #include "op/op.h"

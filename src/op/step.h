@@ -6,11 +6,13 @@
 
 #include "op/node.h"
 
-/* A node of one operand in the head of the step, with a scalar result; an input operand makes it a sum over micro-batches. */
+/* A node of one operand in the head of the step, with a scalar result; an input operand makes it a
+ * sum over micro-batches. */
 yoke_value yoke_step_head(yoke_graph *graph, yoke_op op, yoke_value a);
 
-/* Declares the loss of the graph: `total`, a sum over a micro-batch's tokens, accumulates over the step, and is worth `total * share`. Keeps both
- * for autodiff; `n_valid` is kept for whoever asks. Returns the loss. */
+/* Declares the loss of the graph: `total`, a sum over a micro-batch's tokens, accumulates over the
+ * step, and is worth `total * share`. Keeps both for autodiff; `n_valid` is kept for whoever asks.
+ * Returns the loss. */
 yoke_value yoke_step_loss(yoke_graph *graph, yoke_value total, yoke_value share,
                           yoke_value n_valid);
 

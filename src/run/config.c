@@ -1,8 +1,9 @@
 /*
  * Config: the defaults, what values may be, and the optimizer that they describe.
  *
- * Relies on the lists of schedules, kernel sets and learning-rate shapes. What only model, corpus and mesh together can
- * tell (heads over tp, sequences over dp, a corpus too short) is refused by the session, and a data_format by the corpus.
+ * Relies on the lists of schedules, kernel sets and learning-rate shapes. What only model, corpus
+ * and mesh together can tell (heads over tp, sequences over dp, a corpus too short) is refused by
+ * the session, and a data_format by the corpus.
  */
 #include "yoke/config.h"
 
@@ -24,7 +25,7 @@ yoke_config yoke_config_default(void)
     };
 }
 
-/* Whole numbers: the highest ones keep products such as batch_size * seq_len * steps far from 64 bits. */
+/* Whole numbers: the highest keep the tokens of a step and the samples of a run within 64 bits. */
 typedef struct int_range {
     size_t offset;
     const char *key;
@@ -38,7 +39,7 @@ typedef struct int_range {
 
 static const int_range int_ranges[] = {
     RANGE(ignore_token, -1, 65535),        RANGE(seed, 0, INT64_MAX),
-    RANGE(steps, 1, 1000000000000),        RANGE(batch_size, 1, 1 << 24),
+    RANGE(steps, 1, 100000000000),         RANGE(batch_size, 1, 1 << 24),
     RANGE(microbatches, 1, 1 << 16),       RANGE(seq_len, 1, 1 << 24),
     RANGE(warmup_steps, 0, 1000000000000), RANGE(decay_steps, 0, 1000000000000),
     RANGE(max_skipped, 1, 1000000000000),  RANGE(eval_interval, 0, 1000000000000),

@@ -1,5 +1,6 @@
 /*
- * The keys of a run as a table: made from the one list in yoke/config.h, so that nothing can be forgotten.
+ * The keys of a run as a table: made from the one list in yoke/config.h, so that nothing can be
+ * forgotten.
  */
 #include "run/config_keys.h"
 

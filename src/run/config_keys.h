@@ -1,8 +1,9 @@
 /*
  * The keys of a run as a table, and how their values are read from and written to text.
  *
- * Made from YOKE_CONFIG_LIST; run files, flags, help and the resolved config all go through it. It relies on nothing but
- * yoke/config.h. It knows no files: where a value came from is said by the caller, with yoke_status_prefix.
+ * Made from YOKE_CONFIG_LIST; run files, flags, help and the resolved config all go through it. It
+ * relies on nothing but yoke/config.h. It knows no files: where a value came from is said by the
+ * caller, with yoke_status_prefix.
  */
 #ifndef YOKE_RUN_CONFIG_KEYS_H
 #define YOKE_RUN_CONFIG_KEYS_H
@@ -38,18 +39,18 @@ yoke_config_key_get(int index); /* index in [0, YOKE_N_CONFIG_KEYS), in the orde
 const yoke_config_key *
 yoke_config_key_find(const char *name); /* '-' and '_' are equal; NULL if unknown */
 
-/* Sets the field of one key. YOKE_BAD_INPUT, naming key and value, if the text is not wholly of the key's type. A text
- * is borrowed: it must live as long as the config. */
+/* Sets the field of one key. YOKE_BAD_INPUT, naming key and value, if the text is not wholly of the
+ * key's type. A text is borrowed: it must live as long as the config. */
 yoke_status yoke_config_set(yoke_config *config, const yoke_config_key *key,
                             const char *text) YOKE_MUST_USE;
 
-/* Writes the value of one key so that yoke_config_set reads back the same bits; a text is returned as it is, everything
- * else stands in buffer, for which 32 bytes are enough. */
+/* Writes the value of one key so that yoke_config_set reads back the same bits; a text is returned
+ * as it is, everything else stands in buffer, for which 32 bytes are enough. */
 const char *yoke_config_print(const yoke_config *config, const yoke_config_key *key, char *buffer,
                               int buffer_bytes);
 
-/* Whole texts as numbers: no blanks, no tail, no hexadecimal, nothing out of range, not infinite. `name` is for the
- * message of the YOKE_BAD_INPUT. */
+/* Whole texts as numbers: no blanks, no tail, no hexadecimal, nothing out of range, not infinite.
+ * `name` is for the message of the YOKE_BAD_INPUT. */
 yoke_status yoke_number_parse_int(const char *name, const char *text, int64_t *value) YOKE_MUST_USE;
 yoke_status yoke_number_parse_real(const char *name, const char *text, double *value) YOKE_MUST_USE;
 yoke_status yoke_number_parse_bool(const char *name, const char *text, bool *value) YOKE_MUST_USE;

@@ -18,7 +18,7 @@ static void *address(const yoke_executor *executor, int buffer)
     return none ? NULL : executor->at.slab + executor->program->buffers[buffer].offset;
 }
 
-/* An operand as the kernel sees it; one that is not read, or not here, has neither data nor extent. */
+/* As the kernel sees it; what is not read, or not here, has neither data nor extent. */
 static yoke_tensor tensor_of(const yoke_program *program, int buffer, char *slab)
 {
     if (buffer == YOKE_NO_BUFFER) {
@@ -115,7 +115,7 @@ yoke_executor *yoke_executor_create(yoke_arena *arena, const yoke_executor_reque
     return executor;
 }
 
-/* --- Running ------------------------------------------------------------------------------------ */
+/* --- Running ---------------------------------------------------------------------------------- */
 
 static void run_load(const yoke_executor *executor, const yoke_instruction *instruction,
                      int64_t step)
@@ -184,7 +184,7 @@ void *yoke_executor_find(const yoke_executor *executor, yoke_value value)
     return NULL;
 }
 
-/* --- Scratch ------------------------------------------------------------------------------------ */
+/* --- Scratch ---------------------------------------------------------------------------------- */
 
 enum { MAX_SHAPED = 8 };
 

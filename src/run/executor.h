@@ -1,8 +1,9 @@
 /*
  * Executor: runs one rank's program on its slab.
  *
- * Binding turns buffers into pointers once; a step then only calls kernels and the transport. It allocates nothing, decides nothing, and
- * marks each instruction so that others can see where it is.
+ * Binding turns buffers into pointers once; a step then only calls kernels and the transport. It
+ * allocates nothing, decides nothing, and marks each instruction so that others can see where it
+ * is.
  */
 #ifndef YOKE_RUN_EXECUTOR_H
 #define YOKE_RUN_EXECUTOR_H
@@ -39,7 +40,8 @@ yoke_status yoke_executor_step(yoke_executor *executor, int64_t step) YOKE_MUST_
 /* The piece of a value that this rank holds, or NULL. */
 void *yoke_executor_find(const yoke_executor *executor, yoke_value value);
 
-/* Scratch of an instruction's kernel, for the plan; `user` points to the number of threads (int). */
+/* Scratch of an instruction's kernel, for the plan; `user` points to the number of threads
+ * (int). */
 int64_t yoke_executor_scratch_bytes(const yoke_graph *graph, const yoke_program *program,
                                     const yoke_instruction *instruction, void *user);
 

@@ -1,9 +1,9 @@
-/* Whole tensors, put together from the pieces that lie in the ranks' slabs, and taken apart into them. */
+/* Whole tensors, put together from the pieces in the ranks' slabs, and taken apart into them. */
 #include <math.h>
 #include <string.h>
 #include "run/session.h"
 
-/* Calls `visit` for every run of elements that lie side by side both in a piece and in the whole tensor. */
+/* Called for every run of elements that lie side by side both in a piece and in the whole. */
 typedef void (*run_visitor)(void *user, int64_t whole, int64_t piece, int64_t n);
 
 static void visit_runs(const yoke_shape *shape, const yoke_shard *shard, run_visitor visit,
@@ -145,7 +145,7 @@ yoke_status yoke_session_load(yoke_session *session, int index, const float *in)
     return YOKE_OK;
 }
 
-/* --- Logits ----------------------------------------------------------------------------------------- */
+/* --- Logits ----------------------------------------------------------------------------------- */
 
 typedef struct asking {
     yoke_session *session;
@@ -226,7 +226,8 @@ yoke_status yoke_session_logits(yoke_session *session, const int32_t *tokens, fl
         status =
             YOKE_FAIL(YOKE_NO_MEMORY, "no memory for the reports of %d ranks", session->n_ranks);
     } else {
-        /* Threads: what a kernel library prepares at its first call then serves the next token too. */
+        /* Threads: what a kernel library prepares at its first call then serves the next token
+         * too. */
         yoke_launch how = {.threads = true, .run = ask_rank, .user = &a};
         status = yoke_world_launch(world, &how, reports);
     }

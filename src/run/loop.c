@@ -1,6 +1,7 @@
 /*
- * What each rank does in a run: bind, initialise, and step after step run the program; evaluate when it is due. One rank, the first
- * that holds the loss, tells the launcher about each step through a ring in shared memory.
+ * What each rank does in a run: bind, initialise, and step after step run the program; evaluate
+ * when it is due. One rank, the first that holds the loss, tells the launcher about each step
+ * through a ring in shared memory.
  */
 #include <math.h>
 #include "base/clock.h"
@@ -19,7 +20,7 @@ typedef struct loop {
     int64_t skipped_in_row;
 } loop;
 
-/* --- Set-up -------------------------------------------------------------------------------------- */
+/* --- Set-up ----------------------------------------------------------------------------------- */
 
 static bool load_from_sampler(void *user, const char *name, int64_t step, int microbatch,
                               const yoke_shard *shard, int32_t *out)
@@ -67,7 +68,7 @@ static bool leads(const loop *l)
     return false;
 }
 
-/* --- A step ------------------------------------------------------------------------------------------ */
+/* --- A step ----------------------------------------------------------------------------------- */
 
 static int first_bad_parameter(const loop *l)
 {
@@ -118,7 +119,8 @@ static yoke_status skip_failure(const loop *l)
         (long long)l->skipped_in_row, (long long)l->last.step, name);
 }
 
-/* Mean loss over the valid labels of eval_batches batches of the held-out part; the same batches each time. */
+/* Mean loss over the valid labels of eval_batches batches of the held-out part; the same batches
+ * each time. */
 static yoke_status evaluate(loop *l, double *mean)
 {
     double sum = 0, n = 0;
@@ -185,8 +187,9 @@ static yoke_status run_steps(loop *l)
     }
     l->run->shared->ranks[l->rank].allocations = yoke_memory_requests() - before;
     l->run->shared->ranks[l->rank].peak_bytes = yoke_usage_peak_bytes(l->session, l->rank);
-    /* Every rank sees the same control numbers, so all end after the same step. The leading one alone says why: a failure
-     * ends the whole job at once, and must not come before that step's metrics. */
+    /* Every rank sees the same control numbers, so all end after the same step. The leading one
+     * alone says why: a failure ends the whole job at once, and must not come before that step's
+     * metrics. */
     return lead && skips_too_much(l) ? skip_failure(l) : YOKE_OK;
 }
 

@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Digits, a sign in front, and for reals a point and an exponent: strtod alone would take blanks, "nan" and "0x1p3". */
+/* Digits, a sign in front, and for reals a point and an exponent: strtod alone would take blanks,
+ * "nan" and "0x1p3". */
 static bool holds_only(const char *text, const char *letters)
 {
     return *text && strspn(text, letters) == strlen(text);

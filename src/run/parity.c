@@ -1,6 +1,7 @@
 /*
- * Parity: the promise that N ranks equal one, made executable. Two sessions from one config, one on the mesh and one on a single rank,
- * take the same steps; then their tensors are compared one by one.
+ * Parity: the promise that N ranks equal one, made executable. Two sessions from one config, one on
+ * the mesh and one on a single rank, take the same steps; then their tensors are compared one by
+ * one.
  */
 #include <math.h>
 #include <string.h>
@@ -20,7 +21,7 @@ typedef struct comparison {
     yoke_parity_result *result;
 } comparison;
 
-/* --- Running --------------------------------------------------------------------------------------- */
+/* --- Running ---------------------------------------------------------------------------------- */
 
 static void keep_step(void *user, const yoke_step_metrics *metrics)
 {
@@ -62,7 +63,7 @@ static void close_side(side *s)
     yoke_block_free(s->norm);
 }
 
-/* --- Comparing ------------------------------------------------------------------------------------- */
+/* --- Comparing -------------------------------------------------------------------------------- */
 
 static void keep_first(char kept[128], const char *name)
 {

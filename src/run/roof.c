@@ -1,4 +1,5 @@
-/* The machine's rate of plain matrix products, on the ranks and threads of a session: the roof over its step. */
+/* The machine's rate of plain matrix products, on the ranks and threads of a session: the roof over
+ * its step. */
 #include "run/session.h"
 
 enum { ROOF_SIDE = 768 };

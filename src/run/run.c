@@ -3,7 +3,7 @@
 #include <stdatomic.h>
 #include "run/session.h"
 
-/* --- Counters ----------------------------------------------------------------------------------- */
+/* --- Counters --------------------------------------------------------------------------------- */
 
 uint32_t yoke_run_counter_get(const uint32_t *counter)
 {
@@ -15,7 +15,7 @@ void yoke_run_counter_set(uint32_t *counter, uint32_t value)
     atomic_store_explicit((_Atomic uint32_t *)counter, value, memory_order_release);
 }
 
-/* --- World ---------------------------------------------------------------------------------------- */
+/* --- World ------------------------------------------------------------------------------------ */
 
 static const yoke_session_plan *const *plans_of(const yoke_session *session,
                                                 const yoke_session_plan *plans[4])
@@ -110,7 +110,7 @@ yoke_executor_request yoke_session_executor_request(const yoke_session *session,
     return request;
 }
 
-/* --- Launching -------------------------------------------------------------------------------------- */
+/* --- Launching -------------------------------------------------------------------------------- */
 
 static void take_metrics(void *user)
 {

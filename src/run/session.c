@@ -1,11 +1,12 @@
-/* Session: making one, its memory, and what can be asked of it. Running is in run.c, whole tensors are in fetch.c. */
+/* Session: making one, its memory, and what can be asked of it. Running is in run.c, whole tensors
+ * are in fetch.c. */
 #include "run/session.h"
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
 #include "yoke/random.h"
 
-/* --- Making --------------------------------------------------------------------------------------- */
+/* --- Making ----------------------------------------------------------------------------------- */
 
 int yoke_session_cores(void)
 {
@@ -157,7 +158,7 @@ void yoke_session_destroy(yoke_session *session)
     yoke_block_free(session);
 }
 
-/* --- Memory ----------------------------------------------------------------------------------------- */
+/* --- Memory ----------------------------------------------------------------------------------- */
 
 static yoke_status check_memory(const yoke_session *session)
 {
@@ -268,7 +269,7 @@ void yoke_session_initialise(const yoke_session *session, int rank)
     }
 }
 
-/* --- Questions ------------------------------------------------------------------------------------ */
+/* --- Questions -------------------------------------------------------------------------------- */
 
 int yoke_session_n_parameters(const yoke_session *session)
 {

@@ -49,7 +49,7 @@ yoke_status yoke_session_allocate(yoke_session *session) YOKE_MUST_USE;
 /* Makes a rank's slab at least so large, mapped or not yet; what it holds stays. Between runs. */
 yoke_status yoke_session_enlarge(yoke_session *session, int rank, size_t bytes) YOKE_MUST_USE;
 
-/* The world of ranks that runs some of the session's plans: its groups are theirs, one after the other. */
+/* The world of the ranks: its groups are those of the session's plans, one after the other. */
 yoke_status yoke_session_world_create(const yoke_session *session, size_t user_bytes,
                                       yoke_world **world) YOKE_MUST_USE;
 
@@ -98,7 +98,8 @@ typedef struct yoke_run {
 /* One rank's part of a run; `user` is a yoke_run. */
 yoke_status yoke_run_rank_main(yoke_endpoint *endpoint, void *user) YOKE_MUST_USE;
 
-/* Largest resident set of the calling process so far, without the pages of slabs other than `own`. */
+/* Largest resident set of the calling process so far, without the pages of slabs other than
+ * `own`. */
 int64_t yoke_usage_peak_bytes(const yoke_session *session, int own);
 
 #endif

@@ -1,8 +1,9 @@
 /*
  * Resident memory of a rank, as Linux counts it.
  *
- * A rank reads the slabs of its peers where they are, and the kernel adds every page that it has touched to its resident set, though the
- * memory is the peer's. So: the largest resident set of the process, less what of it are pages of other slabs.
+ * A rank reads the slabs of its peers where they are, and the kernel adds every page that it has
+ * touched to its resident set, though the memory is the peer's. So: the largest resident set of the
+ * process, less what of it are pages of other slabs.
  */
 #include <stdio.h>
 #include <string.h>
