@@ -213,13 +213,9 @@ static void test_more_stages_than_blocks(void **state)
         int n_blocks, n_stages;
         const char *says;
     } cases[] = {
-        {3, 4,
-         "4 chunks over 3 blocks (embedding, 1 layer, head): pp times the chunks a stage "
-         "may be 3 at most"},
-        {4, 7,
-         "7 chunks over 4 blocks (embedding, 2 layers, head): pp times the chunks a stage "
-         "may be 4 at most"},
-        {2, 3, "3 chunks over 2 blocks: pp times the chunks a stage may be 2 at most"},
+        {3, 4, "pp=4 stages over 3 blocks (embedding, 1 layer, head): use pp <= 3"},
+        {4, 7, "pp=7 stages over 4 blocks (embedding, 2 layers, head): use pp <= 4"},
+        {2, 3, "pp=3 stages over 2 blocks: use pp <= 2"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int first_block[8] = {9, 9, 9, 9, 9, 9, 9, 9};

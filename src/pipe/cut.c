@@ -76,15 +76,12 @@ static yoke_status fail_too_many(int n_blocks, int n_stages)
 {
     int n_layers = n_blocks - 2;
     if (n_layers < 1) {
-        return YOKE_FAIL(YOKE_BAD_INPUT,
-                         "%d chunks over %d blocks: pp times the chunks a stage may be %d at most",
-                         n_stages, n_blocks, n_blocks);
+        return YOKE_FAIL(YOKE_BAD_INPUT, "pp=%d stages over %d blocks: use pp <= %d", n_stages,
+                         n_blocks, n_blocks);
     }
-    return YOKE_FAIL(
-        YOKE_BAD_INPUT,
-        "%d chunks over %d blocks (embedding, %d layer%s, head): pp times the chunks a stage "
-        "may be %d at most",
-        n_stages, n_blocks, n_layers, n_layers == 1 ? "" : "s", n_blocks);
+    return YOKE_FAIL(YOKE_BAD_INPUT,
+                     "pp=%d stages over %d blocks (embedding, %d layer%s, head): use pp <= %d",
+                     n_stages, n_blocks, n_layers, n_layers == 1 ? "" : "s", n_blocks);
 }
 
 static void sum_costs(const tables *t)
