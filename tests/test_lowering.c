@@ -341,6 +341,54 @@ static void test_logits_are_whole(void **state)
     free(single);
 }
 
+/* --- Models that do not fit a run -------------------------------------------------------------------- */
+
+static yoke_value unknown_input(yoke_graph *g, const yoke_model_config *c, const yoke_build *build)
+{
+    (void)build;
+    return none_frozen(g, c, &(yoke_build){.tokens = yoke_input(g, "bytes", "bt")});
+}
+
+static yoke_value no_logits(yoke_graph *g, const yoke_model_config *c, const yoke_build *build)
+{
+    (void)none_frozen(g, c, build);
+    return YOKE_NO_VALUE;
+}
+
+static yoke_value small_vocabulary(yoke_graph *g, const yoke_model_config *c,
+                                   const yoke_build *build)
+{
+    (void)c;
+    yoke_letter(g, 'v', VOCABULARY - 1);
+    yoke_letter(g, 'd', 8);
+    yoke_value table = weight(g, "table", "vd");
+    return yoke_matmul(g, "btd,vd->btv", yoke_embedding(g, table, build->tokens), table);
+}
+
+static void test_models_that_do_not_fit(void **state)
+{
+    (void)state;
+    static const struct {
+        model_function logits;
+        const char *message;
+    } cases[] = {
+        {unknown_input, "nothing fills the input bytes"},
+        {no_logits, "returns no logits"},
+        {small_vocabulary, "letter 'v' is 256, but vocab_size says 257"},
+    };
+    for (int i = 0; i < COUNT(cases); i++) {
+        const yoke_model model = {
+            .name = "misfit", .vocab_size = vocabulary_of, .logits = cases[i].logits};
+        const session_case c = {.model = &model};
+        scene s;
+        scene_open(&s, &c);
+        yoke_session_parts parts = scene_parts(&s);
+        assert_status_says(yoke_session_create(&parts, &s.session), YOKE_BAD_INPUT,
+                           SAYS(cases[i].message));
+        scene_close(&s);
+    }
+}
+
 /* --- More than can be planned ------------------------------------------------------------------------ */
 
 static void assert_plan_refused(const char *mesh, int64_t microbatches, const char *const *parts)
@@ -373,6 +421,7 @@ int main(void)
         cmocka_unit_test(test_stages_that_train_nothing),
         cmocka_unit_test(test_one_token_on_many_ranks),
         cmocka_unit_test(test_logits_are_whole),
+        cmocka_unit_test(test_models_that_do_not_fit),
         cmocka_unit_test(test_programs_too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

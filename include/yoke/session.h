@@ -129,7 +129,7 @@ typedef struct yoke_parity_result {
 
 /* Runs the mesh and one rank from the same config for `steps` steps and compares: gradients before
  * clipping, norm and loss after the first step, loss of every step, weights after the last. Threads
- * per rank are equal in both. */
+ * per rank are equal in both. YOKE_BAD_INPUT unless there are 1 to 10^9 steps. */
 yoke_status yoke_parity(const yoke_session_parts *parts, int64_t steps,
                         yoke_parity_result *result) YOKE_MUST_USE;
 

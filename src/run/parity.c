@@ -7,6 +7,8 @@
 #include <string.h>
 #include "run/session.h"
 
+enum { MOST_STEPS = 1000000000 }; /* sizes in bytes stay within 64 bits */
+
 typedef struct side {
     yoke_config config;
     yoke_session *session;
@@ -173,9 +175,9 @@ static yoke_status compare(comparison *c, const yoke_session_parts *parts)
 
 yoke_status yoke_parity(const yoke_session_parts *parts, int64_t steps, yoke_parity_result *result)
 {
-    if (steps < 1) {
-        return YOKE_FAIL(YOKE_BAD_INPUT, "parity over %lld steps: wants at least 1",
-                         (long long)steps);
+    if (steps < 1 || steps > MOST_STEPS) {
+        return YOKE_FAIL(YOKE_BAD_INPUT, "parity over %lld steps: wants 1 to %d", (long long)steps,
+                         MOST_STEPS);
     }
     *result = (yoke_parity_result){.bits_equal = true, .ok = true};
     comparison c = {.steps = steps, .result = result};

@@ -1,6 +1,29 @@
 /* From config and model to verified programs: what happens before anything is allocated. */
+#include <string.h>
 #include "layout/infer.h"
 #include "run/session.h"
+
+/* Refuses what a model outside the library may get wrong and the run relies on. */
+static void check_model(const yoke_session *session, yoke_graph *graph)
+{
+    int64_t letter = yoke_letter_extent(graph, 'v');
+    int64_t vocabulary = session->model.model->vocab_size(&session->model);
+    if (graph->logits == YOKE_NO_VALUE) {
+        yoke_graph_fail(graph, "the model returns no logits");
+    }
+    if (letter != vocabulary) {
+        yoke_graph_fail(graph, "letter 'v' is %lld, but vocab_size says %lld; make them equal",
+                        (long long)letter, (long long)vocabulary);
+    }
+    for (int64_t v = 0; v < graph->n_values; v++) {
+        const yoke_value_info *info = &graph->values[v];
+        bool ours = strcmp(info->name, "tokens") == 0 || strcmp(info->name, "positions") == 0;
+        if (info->kind == YOKE_VALUE_INPUT && !ours) {
+            yoke_graph_fail(graph, "nothing fills the input %s; a model has tokens and positions",
+                            info->name);
+        }
+    }
+}
 
 static yoke_status build_graph(yoke_session *session, yoke_session_use use, yoke_graph *graph)
 {
@@ -14,6 +37,7 @@ static yoke_status build_graph(yoke_session *session, yoke_session_use use, yoke
         .positions = yoke_input(graph, "positions", "bt"),
     };
     graph->logits = model->logits(graph, &session->model, &build);
+    check_model(session, graph);
     if (use == YOKE_USE_LOGITS) {
         yoke_graph_keep(graph, graph->logits);
     } else {
