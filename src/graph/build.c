@@ -242,22 +242,19 @@ bool yoke_value_expect(yoke_graph *graph, const char *what, yoke_value value, co
 
 /* --- Nodes ------------------------------------------------------------------------------------ */
 
-const char *yoke_graph_name(yoke_graph *graph, const char *what)
-{
-    const char *block = graph->block >= 0 ? graph->blocks[graph->block] : "step";
-    return yoke_arena_print(graph->arena, "%s.%s.%lld", block, what, (long long)graph->n_nodes);
-}
-
 static yoke_value_kind kind_of_output(const yoke_graph *graph)
 {
     bool inside = graph->region == YOKE_REGION_FORWARD || graph->region == YOKE_REGION_BACKWARD;
     return inside ? YOKE_VALUE_ACTIVATION : YOKE_VALUE_STEP;
 }
 
+/* "h.1.gelu.30", by block, operator and node; a further output of the node has its number behind. */
 static const char *output_name(yoke_graph *graph, const char *what, int i)
 {
-    const char *name = yoke_graph_name(graph, what);
-    return i == 0 ? name : yoke_arena_print(graph->arena, "%s.%d", name, i);
+    const char *block = graph->block >= 0 ? graph->blocks[graph->block] : "step";
+    long long node = graph->n_nodes;
+    return i == 0 ? yoke_arena_print(graph->arena, "%s.%s.%lld", block, what, node)
+                  : yoke_arena_print(graph->arena, "%s.%s.%lld.%d", block, what, node, i);
 }
 
 static bool add_output(yoke_graph *graph, yoke_node *node, const yoke_node_spec *spec, int i)

@@ -41,9 +41,6 @@ struct yoke_graph {
 /* A new value; returns its id. */
 yoke_value yoke_graph_value_add(yoke_graph *graph, const yoke_value_info *info);
 
-/* A name for the next value: "<block>.<what>", numbered if taken. */
-const char *yoke_graph_name(yoke_graph *graph, const char *what);
-
 /* Adds backward nodes for every parameter and, in the tail, each parameter's whole gradient. Needs
  * a loss. */
 yoke_status yoke_graph_differentiate(yoke_graph *graph) YOKE_MUST_USE;

@@ -4,9 +4,8 @@
 const yoke_opcode_def *yoke_opcode_get(yoke_opcode opcode)
 {
     static const yoke_opcode_def table[] = {
-#define YOKE_OPCODE_ENTRY(upper, lower, reads_, writes_, starts_, ends_)                           \
-    [YOKE_OPCODE_##upper] = {                                                                      \
-        .name = #lower, .reads = reads_, .writes = writes_, .starts = starts_, .ends = ends_},
+#define YOKE_OPCODE_ENTRY(upper, lower, starts_, ends_)                                            \
+    [YOKE_OPCODE_##upper] = {.name = #lower, .starts = starts_, .ends = ends_},
         YOKE_OPCODE_LIST(YOKE_OPCODE_ENTRY)
 #undef YOKE_OPCODE_ENTRY
     };

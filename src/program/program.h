@@ -11,19 +11,19 @@
 #include "graph/graph.h"
 #include "yoke/schedule.h"
 
-/* X(enumerator, name, reads its inputs, writes its outputs, starts a transfer, ends one). An operand of a started transfer belongs to it
- * until its wait. Printing, liveness, verification and execution are driven by this table. */
+/* X(enumerator, name, starts a transfer, ends one). Inputs are read and outputs written; an operand
+ * of a started transfer belongs to it until its wait. */
 #define YOKE_OPCODE_LIST(X)                                                                        \
-    X(LOAD, load, false, true, false, false)                                                       \
-    X(KERNEL, kernel, true, true, false, false)                                                    \
-    X(COPY, copy, true, true, false, false)                                                        \
-    X(SEND, send, true, false, true, false)                                                        \
-    X(RECV, recv, false, true, true, false)                                                        \
-    X(COLLECTIVE, collective, true, true, true, false)                                             \
-    X(WAIT, wait, false, false, false, true)
+    X(LOAD, load, false, false)                                                                    \
+    X(KERNEL, kernel, false, false)                                                                \
+    X(COPY, copy, false, false)                                                                    \
+    X(SEND, send, true, false)                                                                     \
+    X(RECV, recv, true, false)                                                                     \
+    X(COLLECTIVE, collective, true, false)                                                         \
+    X(WAIT, wait, false, true)
 
 typedef enum yoke_opcode {
-#define YOKE_OPCODE_ENUM(upper, lower, reads, writes, starts, ends) YOKE_OPCODE_##upper,
+#define YOKE_OPCODE_ENUM(upper, lower, starts, ends) YOKE_OPCODE_##upper,
     YOKE_OPCODE_LIST(YOKE_OPCODE_ENUM)
 #undef YOKE_OPCODE_ENUM
         YOKE_N_OPCODES
@@ -31,7 +31,7 @@ typedef enum yoke_opcode {
 
 typedef struct yoke_opcode_def {
     const char *name;
-    bool reads, writes, starts, ends;
+    bool starts, ends;
 } yoke_opcode_def;
 
 const yoke_opcode_def *yoke_opcode_get(yoke_opcode opcode);
@@ -172,12 +172,10 @@ void yoke_program_set_destroy(yoke_program_set *set); /* NULL is fine */
  */
 yoke_status yoke_program_verify(const yoke_program_set *set) YOKE_MUST_USE;
 
-int yoke_program_set_n_ranks(const yoke_program_set *set);
 int64_t yoke_program_set_n_instructions(const yoke_program_set *set);
 double yoke_program_set_comm_bytes(const yoke_program_set *set,
                                    yoke_axis axis);          /* received in a step, all ranks */
 double yoke_program_set_bubble(const yoke_program_set *set); /* F costs 1, B 2, messages nothing */
-const yoke_schedule *yoke_program_set_schedule(const yoke_program_set *set);
 
 /* Buffer of a value on a rank, or YOKE_NO_BUFFER. */
 int yoke_program_find(const yoke_program *program, yoke_value value, int microbatch);

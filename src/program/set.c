@@ -181,11 +181,6 @@ void yoke_program_set_destroy(yoke_program_set *set)
 
 /* --- What can be read off ------------------------------------------------------------------------ */
 
-int yoke_program_set_n_ranks(const yoke_program_set *set)
-{
-    return set->n_ranks;
-}
-
 int64_t yoke_program_set_n_instructions(const yoke_program_set *set)
 {
     int64_t n = 0;
@@ -231,11 +226,6 @@ double yoke_program_set_comm_bytes(const yoke_program_set *set, yoke_axis axis)
 double yoke_program_set_bubble(const yoke_program_set *set)
 {
     return yoke_schedule_bubble(&set->schedule, 1, 2);
-}
-
-const yoke_schedule *yoke_program_set_schedule(const yoke_program_set *set)
-{
-    return &set->schedule;
 }
 
 int yoke_program_find(const yoke_program *program, yoke_value value, int microbatch)

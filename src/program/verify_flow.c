@@ -1,7 +1,7 @@
 /*
  * Follows one rank's instructions: what each reads must be there, and what each writes must be free.
  *
- * Which operands are read and written says the opcode table, and for kernels the operator's
+ * Which operands are read and written says the instruction, and for kernels the operator's
  * definition. That operands are the right tensors is checked against the graph, so a program that
  * computes on the wrong buffer is refused even where that buffer is in good order.
  */

@@ -78,9 +78,11 @@ yoke_status yoke_session_world_create(const yoke_session *session, size_t user_b
     return status;
 }
 
-const char *yoke_session_describe(const yoke_session *session, int rank, int64_t mark, char *buffer,
-                                  int buffer_bytes)
+/* The name of a marked instruction. */
+static const char *describe(void *user, int rank, int64_t mark, char *buffer, int buffer_bytes)
 {
+    const yoke_run *run = user;
+    const yoke_session *session = run->session;
     const yoke_session_plan *plans[4];
     for (const yoke_session_plan *const *p = plans_of(session, plans); *p; p++) {
         int groups;
@@ -135,12 +137,6 @@ static bool ask_interrupted(void *user)
 {
     const yoke_run *run = user;
     return run->options->interrupted && run->options->interrupted(run->options->user);
-}
-
-static const char *describe(void *user, int rank, int64_t mark, char *buffer, int buffer_bytes)
-{
-    const yoke_run *run = user;
-    return yoke_session_describe(run->session, rank, mark, buffer, buffer_bytes);
 }
 
 static void collect(yoke_run *run)

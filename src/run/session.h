@@ -53,10 +53,6 @@ yoke_status yoke_session_enlarge(yoke_session *session, int rank, size_t bytes) 
 yoke_status yoke_session_world_create(const yoke_session *session, size_t user_bytes,
                                       yoke_world **world) YOKE_MUST_USE;
 
-/* The name of a marked instruction; `user` is the session. */
-const char *yoke_session_describe(const yoke_session *session, int rank, int64_t mark, char *buffer,
-                                  int buffer_bytes);
-
 /* What an executor of one of the session's plans needs; the caller adds where inputs come from. */
 yoke_executor_request yoke_session_executor_request(const yoke_session *session,
                                                     const yoke_session_plan *plan,
