@@ -67,6 +67,28 @@ static void test_pipelines(void **state)
     }
 }
 
+/* Several chunks a stage, and a backward in two halves: still the bits of one rank. */
+static void test_schedules(void **state)
+{
+    (void)state;
+    static const char *const schedules[] = {"interleaved", "zb-h1", "zb-v"};
+    for (int i = 0; i < 3; i++) {
+        const parity_case cases[] = {
+            {.base = {.mesh = "pp=2", .microbatches = 4, .batch = 4}, .bits = true},
+            {.base = {.keys = "n_layer=5 " DROPPED, .mesh = "pp=3", .microbatches = 6, .batch = 6},
+             .bits = true},
+            {.base = {.keys = "n_layer=6", .mesh = "pp=4", .microbatches = 4, .batch = 4},
+             .bits = true},
+            {.base = {.mesh = "dp=2,tp=2,pp=2", .microbatches = 4, .batch = 8}},
+        };
+        for (int k = 0; k < COUNT(cases); k++) {
+            parity_case p = cases[k];
+            p.base.schedule = schedules[i];
+            assert_parity_table("gpt2-tiny", &p, 1);
+        }
+    }
+}
+
 static const parity_case gpt2_edges[] = {
     {.base = {.keys = "n_head=6 n_embd=24", .mesh = "tp=4"}},
     {.base = {.keys = "n_head=6 n_embd=24", .mesh = "dp=2,tp=4", .microbatches = 3}},
@@ -124,9 +146,9 @@ static void test_llama_edges(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2),        cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_pipelines),   cmocka_unit_test(test_gpt2_edges),
-        cmocka_unit_test(test_llama_edges),
+        cmocka_unit_test(test_gpt2),       cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_pipelines),  cmocka_unit_test(test_schedules),
+        cmocka_unit_test(test_gpt2_edges), cmocka_unit_test(test_llama_edges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

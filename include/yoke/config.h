@@ -32,7 +32,8 @@ extern "C" {
     X(INT, batch_size, 16, "sequences", "sequences in a step, over all ranks and micro-batches")   \
     X(INT, microbatches, 1, "", "micro-batches in a step; a multiple is best with pipelines")      \
     X(INT, seq_len, 128, "tokens", "tokens in a sequence")                                         \
-    X(TEXT, schedule, "1f1b", "", "of the pipeline: gpipe or 1f1b")                                \
+    X(TEXT, schedule, "1f1b", "", "gpipe, 1f1b, interleaved, zb-h1, zb-v, or the path of a .csv")  \
+    X(INT, chunks_per_stage, 0, "", "of the pipeline; 0: as many as the schedule has by itself")   \
     X(REAL, lr, 1e-3, "", "peak learning rate")                                                    \
     X(REAL, min_lr, 1e-4, "", "learning rate at the end")                                          \
     X(TEXT, lr_schedule, "cosine", "", "constant, linear, cosine or wsd")                          \

@@ -53,7 +53,8 @@ static const char *print_value(const yoke_run_config *run, const yoke_config_key
     if (strcmp(key->name, "run_dir") == 0) {
         return "\"\"";
     }
-    bool path = strcmp(key->unit, "path") == 0;
+    const char *ending = strrchr(text, '.');
+    bool path = strcmp(key->unit, "path") == 0 || (ending && strcmp(ending, ".csv") == 0);
     return quote(arena, path ? absolute(arena, text) : text);
 }
 

@@ -34,6 +34,7 @@ static yoke_status show_schedule(const yoke_setup *setup, const yoke_invocation 
     YOKE_TRY(yoke_schedule_find(config->schedule, &def));
     yoke_schedule_request request = {.n_stages = mesh.size[YOKE_AXIS_PP],
                                      .n_microbatches = (int)config->microbatches,
+                                     .chunks_per_stage = (int)config->chunks_per_stage,
                                      .file = config->schedule};
     YOKE_TRY(yoke_schedule_build(def, &request, invocation->arena, &schedule));
     if (yoke_invocation_switch(invocation, "svg")) {

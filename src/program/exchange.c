@@ -1,8 +1,7 @@
 /*
  * Messages and collectives of one rank's program.
  *
- * A receive is started and waited for where its value is first read. A send is started as soon as its value is there and waited
- * for when the same value of the micro-batch after the next is to be sent, or at the end of the micro-batches: late enough not to
+ * A send is started as soon as its value is there and waited for when the same value of the micro-batch after the next is to be sent, or at the end of the micro-batches: late enough not to
  * stall, early enough that two buffers of a boundary suffice.
  */
 #include "program/lower.h"
@@ -88,11 +87,13 @@ void yoke_lowering_send(yoke_lowering *low, yoke_value value, int microbatch)
     }
 }
 
-void yoke_lowering_receive(yoke_lowering *low, yoke_value value, int microbatch)
+int yoke_lowering_receive(yoke_lowering *low, yoke_value value, int microbatch)
 {
     const yoke_value_info *info = &low->graph->values[value];
     int block = low->graph->nodes[info->producer].block;
     int stage = low->set->schedule.stage_of_chunk[low->chunk_of_block[block]];
+    int microbatch_at_hand = low->microbatch;
+    low->microbatch = microbatch;
     int buffer = yoke_lowering_buffer_add(low, value, microbatch, YOKE_NO_BUFFER);
     int transfer = add_transfer(
         low, (yoke_program_transfer){
@@ -105,6 +106,8 @@ void yoke_lowering_receive(yoke_lowering *low, yoke_value value, int microbatch)
                  .out = buffer,
              });
     start(low, YOKE_OPCODE_RECV, transfer);
+    low->microbatch = microbatch_at_hand;
+    return transfer;
 }
 
 void yoke_lowering_wait_sends(yoke_lowering *low)

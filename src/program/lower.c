@@ -26,25 +26,34 @@ static uint64_t stages_of_node(const yoke_lowering *low, const yoke_node *node)
     return node->n_out ? low->set->stages[node->out[0]] : low->set->stages[node->in[0]];
 }
 
-static bool runs_here(const yoke_lowering *low, const yoke_node *node)
+bool yoke_lowering_runs_here(const yoke_lowering *low, const yoke_node *node)
 {
     return stages_of_node(low, node) >> low->stage & 1;
 }
 
-static void find_last_reads(yoke_lowering *low)
+/* Notes the reads of the nodes that run late (W, where the schedule splits the backward), or of all others. */
+static void note_reads(yoke_lowering *low, bool late)
 {
     const yoke_graph *graph = low->graph;
-    for (int64_t v = 0; v < graph->n_values; v++) {
-        low->last_read[v] = -1;
-    }
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const yoke_node *node = &graph->nodes[i];
-        for (int k = 0; runs_here(low, node) && k < node->n_in; k++) {
+        bool is_late = low->splits_backward && low->for_weights[i];
+        for (int k = 0; is_late == late && yoke_lowering_runs_here(low, node) && k < node->n_in;
+             k++) {
             if (yoke_node_reads(node, k)) {
                 low->last_read[node->in[k]] = (int)i;
             }
         }
     }
+}
+
+static void find_last_reads(yoke_lowering *low)
+{
+    for (int64_t v = 0; v < low->graph->n_values; v++) {
+        low->last_read[v] = -1;
+    }
+    note_reads(low, false);
+    note_reads(low, true);
 }
 
 bool yoke_lowering_may_take(const yoke_lowering *low, const yoke_node *node, yoke_value value)
@@ -59,7 +68,7 @@ bool yoke_lowering_may_take(const yoke_lowering *low, const yoke_node *node, yok
         return !is_inside(node) && low->graph->values[node->out[0]].kind != YOKE_VALUE_ACCUMULATOR;
     }
     bool sent = low->readers[value] & ~(UINT64_C(1) << low->stage) &&
-                runs_here(low, &low->graph->nodes[info->producer]);
+                yoke_lowering_runs_here(low, &low->graph->nodes[info->producer]);
     return !sent;
 }
 
@@ -90,11 +99,11 @@ static int input_buffer(yoke_lowering *low, const yoke_node *node, int i, int mi
 static int reused_buffer(const yoke_lowering *low, const yoke_node *node, const int *in)
 {
     const yoke_op_def *def = yoke_op_get(node->op);
-    yoke_shape want = low->graph->values[node->out[0]].shape;
+    const char *dims = low->graph->values[node->out[0]].dims;
     for (int i = 0; i < node->n_in && i < 32; i++) {
         bool allowed = def->reuses >> i & 1u;
         if (allowed && in[i] != YOKE_NO_BUFFER && yoke_lowering_may_take(low, node, node->in[i]) &&
-            memcmp(&want, &low->graph->values[node->in[i]].shape, sizeof want) == 0) {
+            strcmp(dims, low->graph->values[node->in[i]].dims) == 0) {
             return in[i];
         }
     }
@@ -235,66 +244,31 @@ static void emit_around(yoke_lowering *low, yoke_region region, int microbatch)
     for (int64_t i = 0; i < low->graph->n_nodes; i++) {
         const yoke_node *node = &low->graph->nodes[i];
         bool due = is_for_each_microbatch(low, node) == (microbatch != YOKE_ONCE_A_STEP);
-        if (node->region == region && due && runs_here(low, node)) {
+        if (node->region == region && due && yoke_lowering_runs_here(low, node)) {
             emit_node(low, node);
         }
     }
 }
 
-static bool in_action(const yoke_lowering *low, const yoke_action *action, const yoke_node *node)
+bool yoke_lowering_in_action(const yoke_lowering *low, const yoke_action *action,
+                             const yoke_node *node)
 {
     yoke_region region = action->kind == YOKE_ACTION_F ? YOKE_REGION_FORWARD : YOKE_REGION_BACKWARD;
-    return node->region == region && low->chunk_of_block[node->block] == action->chunk;
-}
-
-/* Marks the values that the action reads from other stages and that have not come yet. */
-static bool mark_remote_inputs(yoke_lowering *low, const yoke_action *action)
-{
-    bool any = false;
-    for (int64_t i = 0; i < low->graph->n_nodes; i++) {
-        const yoke_node *node = &low->graph->nodes[i];
-        for (int k = 0; in_action(low, action, node) && k < node->n_in; k++) {
-            const yoke_value_info *info = &low->graph->values[node->in[k]];
-            bool remote = info->kind == YOKE_VALUE_ACTIVATION && yoke_node_reads(node, k) &&
-                          !runs_here(low, &low->graph->nodes[info->producer]);
-            if (remote &&
-                *yoke_lowering_slot(low, node->in[k], action->microbatch) == YOKE_NO_BUFFER) {
-                low->wanted[node->in[k]] = any = true;
-            }
-        }
+    if (node->region != region || low->chunk_of_block[node->block] != action->chunk) {
+        return false;
     }
-    return any;
-}
-
-/* Receives them in the order in which their stage makes them, which is the order in which it sends them. */
-static void receive_inputs(yoke_lowering *low, const yoke_action *action)
-{
-    if (!mark_remote_inputs(low, action)) {
-        return;
-    }
-    int64_t first = low->program->n_transfers;
-    for (int64_t i = 0; i < low->graph->n_nodes; i++) {
-        const yoke_node *node = &low->graph->nodes[i];
-        for (int k = 0; k < node->n_out; k++) {
-            if (low->wanted[node->out[k]]) {
-                low->wanted[node->out[k]] = false;
-                yoke_lowering_receive(low, node->out[k], action->microbatch);
-            }
-        }
-    }
-    for (int64_t t = first; t < low->program->n_transfers; t++) {
-        yoke_lowering_wait(low, (int)t);
-    }
+    bool split = action->kind == YOKE_ACTION_I || action->kind == YOKE_ACTION_W;
+    return !split || low->for_weights[node - low->graph->nodes] == (action->kind == YOKE_ACTION_W);
 }
 
 static void emit_action(yoke_lowering *low, const yoke_action *action)
 {
     low->region = action->kind == YOKE_ACTION_F ? YOKE_REGION_FORWARD : YOKE_REGION_BACKWARD;
     low->microbatch = action->microbatch;
-    receive_inputs(low, action);
+    yoke_inbox_receive(low, action);
     for (int64_t i = 0; i < low->graph->n_nodes; i++) {
         const yoke_node *node = &low->graph->nodes[i];
-        if (!in_action(low, action, node)) {
+        if (!yoke_lowering_in_action(low, action, node)) {
             continue;
         }
         emit_node(low, node);
@@ -312,6 +286,7 @@ void yoke_lower_rank(yoke_lowering *low)
     }
     memset(low->written, 0, sizeof(bool) * (size_t)low->graph->n_values);
     find_last_reads(low);
+    yoke_inbox_fill(low);
     low->block = YOKE_NO_BLOCK;
     add_lasting_buffers(low);
     for (int m = 0; m < low->n_microbatches; m++) {

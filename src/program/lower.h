@@ -12,6 +12,16 @@ typedef struct yoke_pending_send {
     bool waited;
 } yoke_pending_send;
 
+/* What one stage sends to the rank at hand, in the order in which it does. */
+typedef struct yoke_inbox {
+    struct yoke_expected {
+        yoke_value value;
+        int microbatch;
+    } * letters;
+    int64_t n, capacity;
+    int64_t next; /* the first not yet received */
+} yoke_inbox;
+
 typedef struct yoke_lowering {
     yoke_program_set *set;
     const yoke_graph *graph;
@@ -23,7 +33,13 @@ typedef struct yoke_lowering {
         buffer_of; /* [values * (microbatches + 1)] buffers of the rank at hand, or YOKE_NO_BUFFER */
     bool *wanted;  /* [values] scratch of receiving */
     bool *written;  /* [values] accumulators that already hold a micro-batch */
-    int *last_read; /* [values] last node on this stage that reads it, by position; or -1 */
+    int *last_read; /* [values] node on this stage that reads it last, by position; or -1 */
+    const bool
+        *for_weights; /* [nodes] backward nodes that no other block waits for: the W of I and W */
+    bool splits_backward; /* the schedule has I and W */
+    yoke_inbox *inboxes;  /* [stages] what each stage sends to the rank at hand */
+    int *arriving;        /* receives started and not yet waited for */
+    int64_t n_arriving, arriving_capacity;
     const uint64_t *readers; /* [values] stages that read it in the forward or backward pass */
     yoke_pending_send *pending;
     int64_t n_pending, pending_capacity;
@@ -55,7 +71,7 @@ bool yoke_value_is_per_microbatch(const yoke_value_info *info);
 /* --- exchange.c: messages and collectives --- */
 
 void yoke_lowering_send(yoke_lowering *low, yoke_value value, int microbatch);
-void yoke_lowering_receive(yoke_lowering *low, yoke_value value, int microbatch); /* starts it */
+int yoke_lowering_receive(yoke_lowering *low, yoke_value value, int microbatch); /* starts it */
 void yoke_lowering_wait(yoke_lowering *low, int transfer);
 void yoke_lowering_wait_sends(yoke_lowering *low);
 /* `node` is a convert along an axis whose conversion moves bytes. */
@@ -63,7 +79,17 @@ void yoke_lowering_convert(yoke_lowering *low, const yoke_node *node, int microb
 /* Sums the buffer of `value` in place over the stages in `stages`. */
 void yoke_lowering_sum_stages(yoke_lowering *low, yoke_value value, int buffer, uint64_t stages);
 
+/* --- inbox.c: what is received, and when --- */
+
+void yoke_inbox_fill(yoke_lowering *low); /* of the rank at hand, from the actions of all others */
+/* Receives the values that an action reads from other stages. */
+void yoke_inbox_receive(yoke_lowering *low, const yoke_action *action);
+
 /* --- lower.c, plan.c --- */
+
+bool yoke_lowering_in_action(const yoke_lowering *low, const yoke_action *action,
+                             const yoke_node *node);
+bool yoke_lowering_runs_here(const yoke_lowering *low, const yoke_node *node);
 
 void yoke_lower_rank(yoke_lowering *low);
 void yoke_plan_memory(yoke_program_set *set, yoke_program *program,

@@ -101,7 +101,7 @@ typedef struct yoke_instruction {
     int n_in, n_out;
     int transfer;    /* start, wait: which */
     bool accumulate; /* kernel: adds to its outputs */
-    bool keeps;      /* kernel of a mask: this rank's value counts */
+    bool keeps;      /* kernel of a conversion: this rank's value counts; false only for a mask */
 } yoke_instruction;
 
 typedef struct yoke_program {
@@ -143,6 +143,8 @@ typedef int64_t (*yoke_scratch_function)(const yoke_graph *graph, const yoke_pro
 typedef struct yoke_program_request {
     const yoke_graph *graph; /* with layouts */
     const yoke_schedule_def *schedule;
+    const char *schedule_file; /* of a schedule from a CSV file */
+    int chunks_per_stage;      /* 0: the schedule's own number */
     int microbatches;
     bool forward_only;
     /* A set for the same model and mesh, or NULL: the new one finds the parameters where this one has

@@ -69,16 +69,82 @@ static const uint64_t *find_readers(const yoke_program_set *set, const int *chun
     return readers;
 }
 
-/* Most transfers that one rank has started and not yet waited for. */
-static int most_outstanding(const yoke_program *program)
+/* Backward nodes that no other block waits for: they make gradients of parameters, the W of I and W. */
+static const bool *find_weight_nodes(const yoke_program_set *set)
 {
-    int now = 0, most = 1;
-    for (int64_t i = 0; i < program->n_instructions; i++) {
-        const yoke_opcode_def *def = yoke_opcode_get(program->instructions[i].opcode);
-        now += def->starts - def->ends;
-        most = now > most ? now : most;
+    const yoke_graph *graph = set->graph;
+    bool *for_weights = YOKE_ARENA_NEW(set->arena, bool, graph->n_nodes);
+    bool *waited_for = YOKE_ARENA_NEW(set->arena, bool, graph->n_values);
+    for (int64_t i = graph->n_nodes - 1; i >= 0; i--) {
+        const yoke_node *node = &graph->nodes[i];
+        bool backward = node->region == YOKE_REGION_BACKWARD;
+        for_weights[i] = backward;
+        for (int k = 0; k < node->n_out; k++) {
+            for_weights[i] = for_weights[i] && !waited_for[node->out[k]];
+        }
+        for (int k = 0; backward && k < node->n_in; k++) {
+            int producer = graph->values[node->in[k]].producer;
+            bool elsewhere = producer >= 0 && graph->nodes[producer].block != node->block;
+            waited_for[node->in[k]] = waited_for[node->in[k]] || !for_weights[i] || elsewhere;
+        }
     }
-    return most;
+    return for_weights;
+}
+
+static bool splits_backward(const yoke_schedule *schedule)
+{
+    for (int s = 0; s < schedule->n_stages; s++) {
+        for (int i = 0; i < schedule->stage[s].n; i++) {
+            if (schedule->stage[s].action[i].kind == YOKE_ACTION_W) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Where the transfers of a program stand that share a sender and a receiver, or a group. */
+typedef struct channel {
+    int *transfer; /* in the order of their starts */
+    int64_t n, capacity;
+    int64_t oldest; /* the first that is not yet waited for */
+} channel;
+
+static channel *channel_of(const yoke_program_set *set, channel *channels,
+                           const yoke_program_transfer *t)
+{
+    if (t->kind == YOKE_EXCHANGE_SEND) {
+        return &channels[t->peer];
+    }
+    return &channels[t->kind == YOKE_EXCHANGE_RECV ? set->n_ranks + t->peer
+                                                   : 2 * set->n_ranks + t->group];
+}
+
+/* Most transfers in one channel from the oldest that is not waited for to the newest started. */
+static int widest_window(const yoke_program_set *set, const yoke_program *program)
+{
+    channel *channels = YOKE_ARENA_NEW(set->arena, channel, 2 * set->n_ranks + set->n_groups);
+    bool *waited = YOKE_ARENA_NEW(set->arena, bool, program->n_transfers);
+    int64_t widest = 1;
+    for (int64_t i = 0; i < program->n_instructions; i++) {
+        const yoke_instruction *instruction = &program->instructions[i];
+        if (instruction->transfer == YOKE_NO_TRANSFER) {
+            continue;
+        }
+        channel *c = channel_of(set, channels, &program->transfers[instruction->transfer]);
+        if (yoke_opcode_get(instruction->opcode)->starts) {
+            c->transfer =
+                yoke_arena_grow(set->arena, c->transfer, c->n, &c->capacity, sizeof *c->transfer);
+            c->transfer[c->n++] = instruction->transfer;
+        } else {
+            waited[instruction->transfer] = true;
+        }
+        while (c->oldest < c->n && waited[c->transfer[c->oldest]]) {
+            c->oldest++;
+        }
+        widest = c->n - c->oldest > widest ? c->n - c->oldest : widest;
+    }
+    return (int)widest;
 }
 
 static void lower_all(yoke_program_set *set, const yoke_program_request *request,
@@ -96,6 +162,8 @@ static void lower_all(yoke_program_set *set, const yoke_program_request *request
         .written = YOKE_ARENA_NEW(set->arena, bool, n_values),
         .last_read = YOKE_ARENA_NEW(set->arena, int, n_values),
         .readers = find_readers(set, chunk_of_block),
+        .for_weights = find_weight_nodes(set),
+        .splits_backward = splits_backward(&set->schedule),
     };
     set->programs = YOKE_ARENA_NEW(set->arena, yoke_program, set->n_ranks);
     for (int rank = 0; rank < set->n_ranks; rank++) {
@@ -104,8 +172,8 @@ static void lower_all(yoke_program_set *set, const yoke_program_request *request
         low.stage = yoke_mesh_coordinate(&set->mesh, rank, YOKE_AXIS_PP);
         yoke_lower_rank(&low);
         yoke_plan_memory(set, low.program, request);
-        int outstanding = most_outstanding(low.program);
-        set->depth = outstanding > set->depth ? outstanding : set->depth;
+        int window = widest_window(set, low.program);
+        set->depth = window > set->depth ? window : set->depth;
     }
 }
 
@@ -141,7 +209,9 @@ static yoke_status build(yoke_program_set *set, const yoke_program_request *requ
     yoke_schedule_request wanted = {
         .n_stages = n_stages,
         .n_microbatches = request->microbatches,
+        .chunks_per_stage = request->chunks_per_stage,
         .forward_only = request->forward_only,
+        .file = request->schedule_file,
     };
     YOKE_TRY(yoke_schedule_build(request->schedule, &wanted, set->arena, &set->schedule));
     int *chunk_of_block;

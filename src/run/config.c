@@ -38,12 +38,19 @@ typedef struct int_range {
     }
 
 static const int_range int_ranges[] = {
-    RANGE(ignore_token, -1, 65535),        RANGE(seed, 0, INT64_MAX),
-    RANGE(steps, 1, 100000000000),         RANGE(batch_size, 1, 1 << 24),
-    RANGE(microbatches, 1, 1 << 16),       RANGE(seq_len, 1, 1 << 24),
-    RANGE(warmup_steps, 0, 1000000000000), RANGE(decay_steps, 0, 1000000000000),
-    RANGE(max_skipped, 1, 1000000000000),  RANGE(eval_interval, 0, 1000000000000),
-    RANGE(eval_batches, 1, 1 << 30),       RANGE(threads, 0, 4096),
+    RANGE(ignore_token, -1, 65535),
+    RANGE(seed, 0, INT64_MAX),
+    RANGE(steps, 1, 100000000000),
+    RANGE(batch_size, 1, 1 << 24),
+    RANGE(chunks_per_stage, 0, 64),
+    RANGE(microbatches, 1, 1 << 16),
+    RANGE(seq_len, 1, 1 << 24),
+    RANGE(warmup_steps, 0, 1000000000000),
+    RANGE(decay_steps, 0, 1000000000000),
+    RANGE(max_skipped, 1, 1000000000000),
+    RANGE(eval_interval, 0, 1000000000000),
+    RANGE(eval_batches, 1, 1 << 30),
+    RANGE(threads, 0, 4096),
     RANGE(log_interval, 1, 1000000000000),
 };
 

@@ -39,14 +39,29 @@ static yoke_status run_side(side *s, int64_t first, int64_t n)
     return n > 0 ? yoke_session_run(s->session, &options, &ignored) : YOKE_OK;
 }
 
-static yoke_status open_side(const yoke_session_parts *parts, const char *mesh, int n_threads,
-                             int64_t steps, side *s)
+static yoke_config config_on_mesh(const yoke_config *wanted)
 {
-    s->config = *parts->config;
-    s->config.mesh = mesh;
-    s->config.eval_fraction = 0;
-    s->config.eval_interval = 0;
-    s->config.threads = n_threads > 0 ? n_threads : s->config.threads;
+    yoke_config config = *wanted;
+    config.eval_fraction = 0;
+    config.eval_interval = 0;
+    return config;
+}
+
+/* One stage has nothing to schedule, and a schedule from a file is for the mesh alone. */
+static yoke_config config_on_one_rank(const yoke_config *wanted, int n_threads)
+{
+    yoke_config config = config_on_mesh(wanted);
+    config.mesh = "";
+    config.schedule = "1f1b";
+    config.chunks_per_stage = 0;
+    config.threads = n_threads;
+    return config;
+}
+
+static yoke_status open_side(const yoke_session_parts *parts, yoke_config config, int64_t steps,
+                             side *s)
+{
+    s->config = config;
     s->loss = yoke_block_alloc(sizeof(double) * (size_t)steps);
     s->norm = yoke_block_alloc(sizeof(double) * (size_t)steps);
     if (!s->loss || !s->norm) {
@@ -161,8 +176,9 @@ static yoke_status make_room(comparison *c)
 
 static yoke_status compare(comparison *c, const yoke_session_parts *parts)
 {
-    YOKE_TRY(open_side(parts, parts->config->mesh, 0, c->steps, &c->mesh));
-    YOKE_TRY(open_side(parts, "", c->mesh.session->n_threads, c->steps, &c->single));
+    YOKE_TRY(open_side(parts, config_on_mesh(parts->config), c->steps, &c->mesh));
+    yoke_config alone = config_on_one_rank(parts->config, c->mesh.session->n_threads);
+    YOKE_TRY(open_side(parts, alone, c->steps, &c->single));
     YOKE_TRY(make_room(c));
     YOKE_TRY(yoke_status_prefix(run_side(&c->mesh, 0, 1), "on the mesh"));
     YOKE_TRY(yoke_status_prefix(run_side(&c->single, 0, 1), "on one rank"));

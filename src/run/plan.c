@@ -82,6 +82,8 @@ static yoke_status build_programs(yoke_session *session, yoke_session_use use,
     yoke_program_request request = {
         .graph = plan->graph,
         .schedule = schedule,
+        .schedule_file = session->config.schedule,
+        .chunks_per_stage = (int)session->config.chunks_per_stage,
         .microbatches = (int)session->config.microbatches,
         .forward_only = use != YOKE_USE_TRAIN,
         .beside = use == YOKE_USE_TRAIN ? NULL : session->train.set,
