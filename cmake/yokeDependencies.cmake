@@ -5,7 +5,6 @@ find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(yoke_jansson REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(yoke_yaml REQUIRED IMPORTED_TARGET yaml-0.1)
-pkg_check_modules(yoke_hwloc REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(yoke_zlib REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(yoke_xxhash REQUIRED IMPORTED_TARGET libxxhash)
 
@@ -21,7 +20,7 @@ elseif(NOT TARGET DNNL::dnnl)
     find_package(dnnl REQUIRED CONFIG)
 endif()
 
-set(yoke_dependencies PkgConfig::yoke_jansson PkgConfig::yoke_yaml PkgConfig::yoke_hwloc PkgConfig::yoke_zlib
+set(yoke_dependencies PkgConfig::yoke_jansson PkgConfig::yoke_yaml PkgConfig::yoke_zlib
     PkgConfig::yoke_xxhash DNNL::dnnl Threads::Threads m)
 if(YOKE_OPENMP)
     find_package(OpenMP REQUIRED COMPONENTS C)
