@@ -365,6 +365,17 @@ static yoke_value small_vocabulary(yoke_graph *g, const yoke_model_config *c,
     return yoke_matmul(g, "btd,vd->btv", yoke_embedding(g, table, build->tokens), table);
 }
 
+static yoke_value other_in_evaluation(yoke_graph *g, const yoke_model_config *c,
+                                      const yoke_build *build)
+{
+    (void)c;
+    begin(g);
+    yoke_value table = weight(g, "table", "vd");
+    yoke_value x = yoke_embedding(g, table, build->tokens);
+    x = build->training ? feed_forward(g, "h", x) : x;
+    return yoke_matmul(g, "btd,vd->btv", x, table);
+}
+
 static void test_models_that_do_not_fit(void **state)
 {
     (void)state;
@@ -375,6 +386,7 @@ static void test_models_that_do_not_fit(void **state)
         {unknown_input, "nothing fills the input bytes"},
         {no_logits, "returns no logits"},
         {small_vocabulary, "letter 'v' is 256, but vocab_size says 257"},
+        {other_in_evaluation, "other blocks or parameters (1 and 1, in training 1 and 3)"},
     };
     for (int i = 0; i < COUNT(cases); i++) {
         const yoke_model model = {
@@ -382,6 +394,7 @@ static void test_models_that_do_not_fit(void **state)
         const session_case c = {.model = &model};
         scene s;
         scene_open(&s, &c);
+        s.config.eval_fraction = 0.5;
         yoke_session_parts parts = scene_parts(&s);
         assert_status_says(yoke_session_create(&parts, &s.session), YOKE_BAD_INPUT,
                            SAYS(cases[i].message));

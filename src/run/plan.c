@@ -70,6 +70,26 @@ static yoke_status check_parameters(const yoke_session *session, const yoke_grap
     return YOKE_OK;
 }
 
+/* Evaluation and logits work on the parameters of training: all must have the same, in the same
+ * blocks. */
+static yoke_status check_alike(const yoke_session *session, const yoke_graph *graph)
+{
+    const yoke_graph *train = session->train.graph;
+    bool alike = graph->n_blocks == train->n_blocks && graph->n_parameters == train->n_parameters;
+    for (int64_t i = 0; alike && i < graph->n_parameters; i++) {
+        const yoke_value_info *a = &graph->values[graph->parameters[i]];
+        const yoke_value_info *b = &train->values[train->parameters[i]];
+        alike = strcmp(a->name, b->name) == 0 && strcmp(a->dims, b->dims) == 0;
+    }
+    return alike ? YOKE_OK
+                 : YOKE_FAIL(YOKE_BAD_INPUT,
+                             "model %s: without training it has other blocks or parameters (%lld "
+                             "and %lld, in training %lld and %lld); only dropout may differ",
+                             session->model.model->name, (long long)graph->n_blocks,
+                             (long long)graph->n_parameters, (long long)train->n_blocks,
+                             (long long)train->n_parameters);
+}
+
 static yoke_status build_programs(yoke_session *session, yoke_session_use use,
                                   yoke_session_plan *plan)
 {
@@ -77,6 +97,7 @@ static yoke_status build_programs(yoke_session *session, yoke_session_use use,
     YOKE_TRY(yoke_schedule_find(session->config.schedule, &schedule));
     YOKE_TRY(build_graph(session, use, plan->graph));
     YOKE_TRY(check_parameters(session, plan->graph));
+    YOKE_TRY(use == YOKE_USE_TRAIN ? YOKE_OK : check_alike(session, plan->graph));
     YOKE_TRY(yoke_layout_infer(plan->graph, &session->mesh));
     YOKE_TRY(yoke_graph_verify(plan->graph));
     yoke_program_request request = {
