@@ -1,5 +1,6 @@
 /*
- * Lowering and planning where models and meshes are unusual. Whatever the case, the run must be that of one rank.
+ * Lowering and planning where models and meshes are unusual. Whatever the case, the run must be
+ * that of one rank.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +11,7 @@
 
 #include "parity_case.h"
 
-/* --- Programs beside each other ------------------------------------------------------------------ */
+/* --- Programs beside each other --------------------------------------------------------------- */
 
 typedef struct answers {
     double eval_loss;
@@ -18,8 +19,8 @@ typedef struct answers {
     int64_t n;
 } answers;
 
-/* Three layers so narrow that backward costs of a block are not in proportion to its forward costs: by itself, an
- * evaluation would be cut elsewhere than training is. */
+/* Three layers so narrow that backward costs of a block are not in proportion to its forward costs:
+ * by itself, an evaluation would be cut elsewhere than training is. */
 static const session_case narrow = {.keys = "n_layer=3 n_embd=16", .batch = 4, .microbatches = 2};
 
 static float *logits_of(scene *s, int64_t *n)
@@ -66,7 +67,7 @@ static void test_evaluation_finds_the_parameters(void **state)
     free(piped.logits);
 }
 
-/* --- Models out of the ordinary --------------------------------------------------------------------- */
+/* --- Models out of the ordinary --------------------------------------------------------------- */
 
 static int64_t vocabulary_of(const yoke_model_config *config)
 {
@@ -101,7 +102,7 @@ typedef yoke_value (*model_function)(yoke_graph *g, const yoke_model_config *con
 typedef struct strange {
     const char *name;
     model_function logits;
-    const char *mesh;
+    const char *mesh, *schedule;
     int microbatches, batch, seq_len; /* 0: as session_case has it */
     bool bits;
 } strange;
@@ -117,6 +118,7 @@ static void assert_equals_one_rank(const strange *s)
     assert_parity(&(parity_case){.base = {.preset = s->name,
                                           .model = &model,
                                           .mesh = s->mesh,
+                                          .schedule = s->schedule,
                                           .microbatches = s->microbatches,
                                           .batch = s->batch,
                                           .seq_len = s->seq_len},
@@ -130,7 +132,7 @@ static void assert_all_equal_one_rank(const strange *table, int n)
     }
 }
 
-/* --- One parameter in three places ------------------------------------------------------------------- */
+/* --- One parameter in three places ------------------------------------------------------------ */
 
 /* Table, embedding again in block `again` of 4, and head are one. */
 static yoke_value shared_thrice(yoke_graph *g, const yoke_build *build, int again)
@@ -176,7 +178,7 @@ static void test_parameter_in_three_places(void **state)
     assert_all_equal_one_rank(cases, COUNT(cases));
 }
 
-/* --- Frozen parameters ------------------------------------------------------------------------------- */
+/* --- Frozen parameters ------------------------------------------------------------------------ */
 
 enum { TABLE, GAIN, BIAS, N_FREEZABLE };
 
@@ -217,7 +219,8 @@ static void gradients_of(model_function logits, outcome *o)
     run_case(&(session_case){.model = &model, .microbatches = 3, .steps = 1}, o);
 }
 
-/* What freezing one parameter leaves of the gradients of the others, which come out of one kernel with its own. */
+/* What freezing one parameter leaves of the gradients of the others, which come out of one kernel
+ * with its own. */
 static void assert_freezing_changes_nothing_else(model_function logits, int frozen)
 {
     static const int64_t extent[N_FREEZABLE] = {VOCABULARY * 8, 8, 8};
@@ -250,7 +253,7 @@ static void test_frozen_beside_trained(void **state)
     assert_all_equal_one_rank(cases, COUNT(cases));
 }
 
-/* --- Stages without parameters ----------------------------------------------------------------------- */
+/* --- Stages without parameters ---------------------------------------------------------------- */
 
 /* The block in the middle has none, that at the end has the loss alone. */
 static yoke_value bare_blocks(yoke_graph *g, const yoke_model_config *c, const yoke_build *build)
@@ -281,10 +284,46 @@ static void test_stages_that_train_nothing(void **state)
     assert_all_equal_one_rank(cases, COUNT(cases));
 }
 
-/* --- One token --------------------------------------------------------------------------------------- */
+/* --- Values that skip stages ------------------------------------------------------------------ */
 
-/* Where all the labels are one, it is cheaper to give it to every rank than to add up the counts: a conversion in the head,
- * for each micro-batch. */
+/* The embedding is read in the four blocks after it, by operators that keep it for the backward
+ * pass and by some that do not; its gradient comes from all of them. */
+static yoke_value skipping(yoke_graph *g, const yoke_model_config *c, const yoke_build *build)
+{
+    (void)c;
+    begin(g);
+    yoke_block(g, "embed");
+    yoke_value first = yoke_embedding(g, weight(g, "table", "vd"), build->tokens);
+    yoke_block(g, "a");
+    yoke_value x = feed_forward(g, "a", first);
+    yoke_block(g, "b");
+    x = feed_forward(g, "b", yoke_add(g, x, yoke_gelu(g, first)));
+    yoke_block(g, "c");
+    x = yoke_add(g, feed_forward(g, "c", x), first);
+    yoke_block(g, "head");
+    x = yoke_add(g, yoke_gelu(g, x), feed_forward(g, "d", first));
+    return yoke_matmul(g, "btd,vd->btv", x, weight(g, "head", "vd"));
+}
+
+static void test_values_that_skip_stages(void **state)
+{
+    (void)state;
+    static const strange cases[] = {
+        CASE(skipping, .mesh = "pp=5", .microbatches = 6, .bits = true),
+        CASE(skipping, .mesh = "pp=3", .microbatches = 1, .bits = true),
+        CASE(skipping, .mesh = "pp=4", .schedule = "gpipe", .microbatches = 3, .bits = true),
+        CASE(skipping, .mesh = "pp=5", .schedule = "zb-h1", .microbatches = 6, .bits = true),
+        CASE(skipping, .mesh = "pp=2", .schedule = "zb-v", .microbatches = 3, .bits = true),
+        CASE(skipping, .mesh = "pp=2", .schedule = "interleaved", .microbatches = 2, .bits = true),
+        CASE(skipping, .mesh = "dp=2,tp=2,pp=3", .microbatches = 2),
+    };
+    assert_all_equal_one_rank(cases, COUNT(cases));
+}
+
+/* --- One token -------------------------------------------------------------------------------- */
+
+/* Where all the labels are one, it is cheaper to give it to every rank than to add up the counts: a
+ * conversion in the head, for each micro-batch. */
 static void test_one_token_on_many_ranks(void **state)
 {
     (void)state;
@@ -301,9 +340,10 @@ static void test_one_token_on_many_ranks(void **state)
     assert_parity_table("gpt2-tiny", cases, COUNT(cases));
 }
 
-/* --- Logits ------------------------------------------------------------------------------------------ */
+/* --- Logits ----------------------------------------------------------------------------------- */
 
-/* The last weight is divided along what the product sums over: over tp the logits are partial sums. */
+/* The last weight is divided along what the product sums over: over tp the logits are partial
+ * sums. */
 static yoke_value partial_logits(yoke_graph *g, const yoke_model_config *c, const yoke_build *build)
 {
     (void)c;
@@ -341,7 +381,7 @@ static void test_logits_are_whole(void **state)
     free(single);
 }
 
-/* --- Models that do not fit a run -------------------------------------------------------------------- */
+/* --- Models that do not fit a run ------------------------------------------------------------- */
 
 static yoke_value unknown_input(yoke_graph *g, const yoke_model_config *c, const yoke_build *build)
 {
@@ -402,7 +442,7 @@ static void test_models_that_do_not_fit(void **state)
     }
 }
 
-/* --- More than can be planned ------------------------------------------------------------------------ */
+/* --- More than can be planned ----------------------------------------------------------------- */
 
 static void assert_plan_refused(const char *mesh, int64_t microbatches, const char *const *parts)
 {
@@ -432,6 +472,7 @@ int main(void)
         cmocka_unit_test(test_parameter_in_three_places),
         cmocka_unit_test(test_frozen_beside_trained),
         cmocka_unit_test(test_stages_that_train_nothing),
+        cmocka_unit_test(test_values_that_skip_stages),
         cmocka_unit_test(test_one_token_on_many_ranks),
         cmocka_unit_test(test_logits_are_whole),
         cmocka_unit_test(test_models_that_do_not_fit),
