@@ -286,22 +286,23 @@ static void test_stages_that_train_nothing(void **state)
 
 /* --- Values that skip stages ------------------------------------------------------------------ */
 
-/* The embedding is read in the four blocks after it, by operators that keep it for the backward
- * pass and by some that do not; its gradient comes from all of them. */
+/* The embedding is read in later blocks, by operators that keep it for the backward pass and by some
+ * that do not; its gradient comes from all of them. */
 static yoke_value skipping(yoke_graph *g, const yoke_model_config *c, const yoke_build *build)
 {
     (void)c;
     begin(g);
     yoke_block(g, "embed");
-    yoke_value first = yoke_embedding(g, weight(g, "table", "vd"), build->tokens);
-    yoke_block(g, "a");
-    yoke_value x = feed_forward(g, "a", first);
-    yoke_block(g, "b");
-    x = feed_forward(g, "b", yoke_add(g, x, yoke_gelu(g, first)));
-    yoke_block(g, "c");
-    x = yoke_add(g, feed_forward(g, "c", x), first);
+    yoke_value first = yoke_embedding(g, weight(g, "table", "vd"), build->tokens), x = first;
+    for (int i = 0; i < 6; i++) {
+        char name[] = {'h', (char)('0' + i), 0};
+        yoke_block(g, "%s", name);
+        x = feed_forward(g, name, x);
+        x = i == 1 ? yoke_add(g, x, yoke_gelu(g, first)) : x;
+        x = i == 2 || i == 5 ? yoke_add(g, x, first) : x;
+    }
     yoke_block(g, "head");
-    x = yoke_add(g, yoke_gelu(g, x), feed_forward(g, "d", first));
+    x = yoke_add(g, x, feed_forward(g, "last", first));
     return yoke_matmul(g, "btd,vd->btv", x, weight(g, "head", "vd"));
 }
 
@@ -309,12 +310,15 @@ static void test_values_that_skip_stages(void **state)
 {
     (void)state;
     static const strange cases[] = {
-        CASE(skipping, .mesh = "pp=5", .microbatches = 6, .bits = true),
+        CASE(skipping, .mesh = "pp=8", .microbatches = 6, .bits = true),
         CASE(skipping, .mesh = "pp=3", .microbatches = 1, .bits = true),
         CASE(skipping, .mesh = "pp=4", .schedule = "gpipe", .microbatches = 3, .bits = true),
         CASE(skipping, .mesh = "pp=5", .schedule = "zb-h1", .microbatches = 6, .bits = true),
         CASE(skipping, .mesh = "pp=2", .schedule = "zb-v", .microbatches = 3, .bits = true),
-        CASE(skipping, .mesh = "pp=2", .schedule = "interleaved", .microbatches = 2, .bits = true),
+        CASE(skipping, .mesh = "pp=4", .schedule = "zb-v", .microbatches = 6, .bits = true),
+        CASE(skipping, .mesh = "pp=2", .schedule = "interleaved", .microbatches = 6, .bits = true),
+        CASE(skipping, .mesh = "pp=4", .schedule = "interleaved", .microbatches = 4, .batch = 4,
+             .bits = true),
         CASE(skipping, .mesh = "dp=2,tp=2,pp=3", .microbatches = 2),
     };
     assert_all_equal_one_rank(cases, COUNT(cases));

@@ -1,8 +1,11 @@
 /*
  * Messages and collectives of one rank's program.
  *
- * A send is started as soon as its value is there and waited for when the same value of the micro-batch after the next is to be sent, or at the end of the micro-batches: late enough not to
- * stall, early enough that two buffers of a boundary suffice.
+ * A send is started as soon as its value is there. It is waited for when the same value of the
+ * micro-batch after the next is to be sent: late enough not to stall, early enough that two buffers
+ * of a boundary suffice. Not so where the value is for a distant chunk: that may lag behind by as
+ * many micro-batches as there are chunks between, and wait for this stage meanwhile. Such sends,
+ * and the last of all others, are waited for at the end of the micro-batches.
  */
 #include "program/lower.h"
 #include <string.h>
@@ -62,7 +65,9 @@ static void send_to(yoke_lowering *low, yoke_value value, int microbatch, int st
 {
     int peer = yoke_mesh_neighbour(&low->set->mesh, low->rank, YOKE_AXIS_PP, stage);
     int buffer = yoke_lowering_buffer(low, value, microbatch);
-    limit_sends(low, value, peer);
+    if (!(low->distant[value] >> stage & 1)) {
+        limit_sends(low, value, peer);
+    }
     int transfer = add_transfer(low, (yoke_program_transfer){
                                          .kind = YOKE_EXCHANGE_SEND,
                                          .axis = YOKE_AXIS_PP,

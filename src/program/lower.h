@@ -41,6 +41,7 @@ typedef struct yoke_lowering {
     int *arriving;        /* receives started and not yet waited for */
     int64_t n_arriving, arriving_capacity;
     const uint64_t *readers; /* [values] stages that read it in the forward or backward pass */
+    const uint64_t *distant; /* [values] those of them that do not do so in the next chunk alone */
     yoke_pending_send *pending;
     int64_t n_pending, pending_capacity;
     yoke_region region; /* of what is emitted now */

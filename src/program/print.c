@@ -58,8 +58,11 @@ const char *yoke_instruction_print(const yoke_program_set *set, int rank, int64_
     const yoke_instruction *instruction = &program->instructions[index];
     char what[200], when[32] = "";
     name_instruction(set, program, instruction, what, sizeof what);
-    if (instruction->microbatch >= 0) {
-        snprintf(when, sizeof when, " (micro-batch %d)", instruction->microbatch);
+    int microbatch = instruction->transfer == YOKE_NO_TRANSFER
+                         ? instruction->microbatch
+                         : program->transfers[instruction->transfer].microbatch;
+    if (microbatch >= 0) {
+        snprintf(when, sizeof when, " (micro-batch %d)", microbatch);
     }
     snprintf(buffer, (size_t)buffer_bytes, "#%lld %s%s", (long long)index, what, when);
     return buffer;

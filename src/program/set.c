@@ -1,4 +1,5 @@
 /* The programs of all ranks: cut, schedule, lower, plan; and what can be read off them. */
+#include <stdlib.h>
 #include <string.h>
 #include "layout/division.h"
 #include "pipe/cut.h"
@@ -50,23 +51,36 @@ static yoke_status cut(yoke_program_set *set, const yoke_program_set *beside, in
     return YOKE_OK;
 }
 
-static const uint64_t *find_readers(const yoke_program_set *set, const int *chunk_of_block)
+/* Chunks from the one that makes a value to that of `node`, which reads it; what the head makes has
+ * no chunk. */
+static int distance(const yoke_graph *graph, const int *chunk_of_block, yoke_value value,
+                    const yoke_node *node)
 {
-    const yoke_graph *graph = set->graph;
-    uint64_t *readers = YOKE_ARENA_NEW(set->arena, uint64_t, graph->n_values);
+    int producer = graph->values[value].producer;
+    int block = producer == YOKE_NO_NODE ? YOKE_NO_BLOCK : graph->nodes[producer].block;
+    return block < 0 ? 0 : abs(chunk_of_block[node->block] - chunk_of_block[block]);
+}
+
+static void find_readers(yoke_lowering *low)
+{
+    const yoke_graph *graph = low->graph;
+    uint64_t *readers = YOKE_ARENA_NEW(low->set->arena, uint64_t, graph->n_values);
+    uint64_t *distant = YOKE_ARENA_NEW(low->set->arena, uint64_t, graph->n_values);
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const yoke_node *node = &graph->nodes[i];
-        if (node->block < 0) {
-            continue;
-        }
-        uint64_t stage = UINT64_C(1) << set->schedule.stage_of_chunk[chunk_of_block[node->block]];
-        for (int k = 0; k < node->n_in; k++) {
-            bool sent = graph->values[node->in[k]].kind == YOKE_VALUE_ACTIVATION &&
-                        yoke_node_reads(node, k);
-            readers[node->in[k]] |= sent ? stage : 0;
+        for (int k = 0; node->block >= 0 && k < node->n_in; k++) {
+            yoke_value value = node->in[k];
+            int chunk = low->chunk_of_block[node->block];
+            uint64_t stage = UINT64_C(1) << low->set->schedule.stage_of_chunk[chunk];
+            if (graph->values[value].kind == YOKE_VALUE_ACTIVATION && yoke_node_reads(node, k)) {
+                bool far = distance(graph, low->chunk_of_block, value, node) > 1;
+                readers[value] |= stage;
+                distant[value] |= far ? stage : 0;
+            }
         }
     }
-    return readers;
+    low->readers = readers;
+    low->distant = distant;
 }
 
 /* Backward nodes that no other block waits for: they make gradients of parameters, the W of I and W. */
@@ -161,10 +175,10 @@ static void lower_all(yoke_program_set *set, const yoke_program_request *request
         .wanted = YOKE_ARENA_NEW(set->arena, bool, n_values),
         .written = YOKE_ARENA_NEW(set->arena, bool, n_values),
         .last_read = YOKE_ARENA_NEW(set->arena, int, n_values),
-        .readers = find_readers(set, chunk_of_block),
         .for_weights = find_weight_nodes(set),
         .splits_backward = splits_backward(&set->schedule),
     };
+    find_readers(&low);
     set->programs = YOKE_ARENA_NEW(set->arena, yoke_program, set->n_ranks);
     for (int rank = 0; rank < set->n_ranks; rank++) {
         low.program = &set->programs[rank];
