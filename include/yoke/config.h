@@ -1,8 +1,9 @@
 /*
  * Config: everything that a run can be told, declared once.
  *
- * The list drives the struct below, the parser of run files (YAML), `--set key=value`, the flags, the help texts, docs/cli.md and the resolved config
- * that each run writes. Keys of the model itself (HuggingFace's names) are declared by its family: yoke/model.h.
+ * The list drives the struct below, the parser of run files (YAML), `--set key=value`, the flags,
+ * the help texts, docs/cli.md and the resolved config that each run writes. Keys of the model
+ * itself (HuggingFace's names) are declared by its family: yoke/model.h.
  */
 #ifndef YOKE_CONFIG_H
 #define YOKE_CONFIG_H
@@ -16,7 +17,7 @@
 extern "C" {
 #endif
 
-/* X(type, key, default, unit, help). Types: INT int64_t, REAL double, BOOL bool, TEXT const char *. */
+/* X(type, key, default, unit, help). The types of C stand below the list. */
 #define YOKE_CONFIG_LIST(X)                                                                        \
     X(TEXT, mesh, "", "", "ranks along each axis, such as dp=2,tp=2,pp=2")                         \
     X(TEXT, model, "gpt2-mini", "", "a preset, or the path of a HuggingFace config.json")          \
@@ -68,8 +69,8 @@ typedef struct yoke_config {
 /* Every key at its default. Texts point to constants. */
 yoke_config yoke_config_default(void);
 
-/* Refuses values out of range, with the numbers and a way out: sizes below 1, a batch that the micro-batches do not
- * divide, rates outside [0, 1), an unknown schedule, ... It reads no file. */
+/* Refuses values out of range, with the numbers and a way out: sizes below 1, a batch that the
+ * micro-batches do not divide, rates outside [0, 1), an unknown schedule, ... It reads no file. */
 yoke_status yoke_config_check(const yoke_config *config) YOKE_MUST_USE;
 
 /* The optimizer that the config describes; the config has been checked. */

@@ -116,8 +116,8 @@ yoke_status yoke_schedule_build(const yoke_schedule_def *def, const yoke_schedul
  * - every chunk and micro-batch has F once, and B once or else I and W once each (none of the three
  *   if forward_only);
  * - an abstract run over all stages comes to its end: F needs F of the chunk before, B and I need B
- *   or I of the chunk after and F of their own, W needs I of its own. Where it does not, the message
- *   tells the circle of stages that wait for each other.
+ *   or I of the chunk after and F of their own, W needs I of its own. Where it does not, the
+ *   message tells the circle of stages that wait for each other.
  */
 yoke_status yoke_schedule_verify(const yoke_schedule *schedule) YOKE_MUST_USE;
 

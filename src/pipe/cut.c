@@ -16,8 +16,7 @@
 /* Sums of doubles in another order differ by about this, relative; such costs count as equal. */
 static const double SLACK = 1e-12;
 
-/* Best value for the first `i` blocks on the first `s` stages, and where the last of them begins.
- * */
+/* Best value for the first `i` blocks on the first `s` stages, and where the last stage begins. */
 typedef struct entry {
     double value;
     int begin;
@@ -59,8 +58,7 @@ static void fill(const tables *t, double limit)
     for (int s = 1; s <= t->n_stages; s++) {
         for (int i = 0; i <= t->n_blocks; i++) {
             entry best = {.value = (double)INFINITY, .begin = s - 1};
-            /* From the left, taking only what is clearly better: the last stage stays the longest.
-             * */
+            /* From the left, taking only what is clearly better: the last stage stays longest. */
             for (int begin = s - 1; begin < i; begin++) {
                 double value = extend(t, s, begin, i, limit);
                 if (value < best.value * (1 - SLACK) || (isinf(best.value) && !isinf(value))) {

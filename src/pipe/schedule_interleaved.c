@@ -1,9 +1,9 @@
 /*
  * Interleaved 1F1B (Narayanan et al., "Efficient large-scale language model training on GPU
- * clusters using Megatron-LM", 2021): stage s of p has the chunks s, s + p, s + 2 p, ..., v of them,
- * and takes micro-batches in groups of p, each group through one chunk after the other. Every chunk
- * is a v-th of a stage, and so is the bubble: (p - 1) / (v m + p - 1) of the time. Stage s holds
- * at most 2 (p - 1 - s) + (v - 1) p + 1 pairs of chunk and micro-batch.
+ * clusters using Megatron-LM", 2021): stage s of p has the chunks s, s + p, s + 2 p, ..., v of
+ * them, and takes micro-batches in groups of p, each group through one chunk after the other. Every
+ * chunk is a v-th of a stage, and so is the bubble: (p - 1) / (v m + p - 1) of the time. Stage s
+ * holds at most 2 (p - 1 - s) + (v - 1) p + 1 pairs of chunk and micro-batch.
  *
  * A group that is not full would break the pattern of backwards, so micro-batches come in multiples
  * of the stages; forwards alone need not.
@@ -35,8 +35,8 @@ static yoke_status check(const yoke_schedule_request *request)
                      m, p, m / p * p, (m / p + 1) * p);
 }
 
-/* Turn (0 to v - 1) and micro-batch of each forward of a stage; backwards take the turns in reverse.
- * `order` [v m], as actions whose chunk is the turn. */
+/* Turn (0 to v - 1) and micro-batch of each forward of a stage; backwards take the turns in
+ * reverse. `order` [v m], as actions whose chunk is the turn. */
 static void order_forwards(const yoke_schedule_request *request, yoke_action_list *order)
 {
     int p = request->n_stages;

@@ -1,7 +1,7 @@
 /*
  * ZB-H1 (Qi et al., "Zero bubble pipeline parallelism", 2023): 1F1B with backwards split into I and
- * W, so that the stage before waits for I only and W fills what was idle. Stage s of p puts W off by
- * s micro-batches, the most with which it holds no more than the first stage of 1F1B: p.
+ * W, so that the stage before waits for I only and W fills what was idle. Stage s of p puts W off
+ * by s micro-batches, the most with which it holds no more than the first stage of 1F1B: p.
  *
  * With F, I and W of one unit each the step takes 3 m + p - 1 units, from m = p on: a third of the
  * idle time of 1F1B. With fewer micro-batches it takes 2 m + 2 p - 1.

@@ -24,8 +24,7 @@ yoke_action_costs yoke_action_costs_of(double f_cost, double b_cost);
 
 enum { YOKE_MAX_NEEDS = 2 };
 
-/* What must have ended before `action` can start; returns how many. A need of kind B means B or I.
- * */
+/* What must have ended before `action` can start; returns how many. A need B means B or I. */
 int yoke_action_needs(const yoke_schedule *schedule, yoke_action action,
                       yoke_action needs[YOKE_MAX_NEEDS]);
 

@@ -20,7 +20,8 @@ int yoke_lowering_buffer(yoke_lowering *low, yoke_value value, int microbatch)
     return buffer;
 }
 
-/* Lasting kinds are told by the value; the rest is settled by the plan, once it is known how long they live. */
+/* Lasting kinds are told by the value; the rest is settled by the plan, once it is known how long
+ * they live. */
 static yoke_buffer_kind kind_of(const yoke_value_info *info)
 {
     if (info->kind == YOKE_VALUE_PARAMETER) {

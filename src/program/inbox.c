@@ -1,9 +1,10 @@
 /*
  * What a rank receives from other stages, and when.
  *
- * Messages between two ranks match in the order of their starts, and that order is the sender's: it sends a value as soon as
- * it is made. So the receiver starts them in the sender's order, each at the latest when it is read, and waits for each only
- * then: a schedule may read them in another order.
+ * Messages between two ranks match in the order of their starts, and that order is the sender's: it
+ * sends a value as soon as it is made. So the receiver starts them in the sender's order, each at
+ * the latest when it is read, and waits for each only then: a schedule may read them in another
+ * order.
  */
 #include "layout/division.h"
 #include "program/lower.h"
@@ -15,7 +16,7 @@ static bool is_received(const yoke_lowering *low, yoke_value value)
            !yoke_lowering_runs_here(low, &low->graph->nodes[info->producer]);
 }
 
-/* --- What will come ------------------------------------------------------------------------------ */
+/* --- What will come --------------------------------------------------------------------------- */
 
 static void expect(yoke_lowering *low, yoke_inbox *inbox, const yoke_action *action)
 {
@@ -25,8 +26,7 @@ static void expect(yoke_lowering *low, yoke_inbox *inbox, const yoke_action *act
             if (low->readers[node->out[k]] >> low->stage & 1) {
                 inbox->letters = yoke_arena_grow(low->set->arena, inbox->letters, inbox->n,
                                                  &inbox->capacity, sizeof *inbox->letters);
-                inbox->letters[inbox->n++] =
-                    (struct yoke_expected){node->out[k], action->microbatch};
+                inbox->letters[inbox->n++] = (yoke_expected){node->out[k], action->microbatch};
             }
         }
     }
@@ -45,7 +45,7 @@ void yoke_inbox_fill(yoke_lowering *low)
     }
 }
 
-/* --- Receiving ------------------------------------------------------------------------------------ */
+/* --- Receiving -------------------------------------------------------------------------------- */
 
 /* Starts what a stage sends up to this value. */
 static void start_up_to(yoke_lowering *low, yoke_value value, int microbatch)
@@ -55,7 +55,7 @@ static void start_up_to(yoke_lowering *low, yoke_value value, int microbatch)
         &low->inboxes[low->set->schedule.stage_of_chunk[low->chunk_of_block[block]]];
     while (*yoke_lowering_slot(low, value, microbatch) == YOKE_NO_BUFFER) {
         YOKE_ASSERT(inbox->next < inbox->n);
-        const struct yoke_expected *letter = &inbox->letters[inbox->next++];
+        const yoke_expected *letter = &inbox->letters[inbox->next++];
         int transfer = yoke_lowering_receive(low, letter->value, letter->microbatch);
         low->arriving = yoke_arena_grow(low->set->arena, low->arriving, low->n_arriving,
                                         &low->arriving_capacity, sizeof *low->arriving);

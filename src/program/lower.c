@@ -1,16 +1,16 @@
 /*
  * Lowering: one rank's program from graph, placement and schedule.
  *
- *   head once;  the actions of the schedule, each running one chunk's nodes of one micro-batch;  tail once
+ *   head once;  the actions of the schedule, each one chunk's nodes for one micro-batch;  tail once
  *
- * A node becomes a kernel, a convert that moves bytes a collective, a value that another stage reads a message. Inputs are loaded
- * where they are first read.
+ * A node becomes a kernel, a convert that moves bytes a collective, a value that another stage
+ * reads a message. Inputs are loaded where they are first read.
  */
 #include "program/lower.h"
 #include <string.h>
 #include "layout/division.h"
 
-/* --- What runs here ----------------------------------------------------------------------------- */
+/* --- What runs here --------------------------------------------------------------------------- */
 
 static bool is_inside(const yoke_node *node)
 {
@@ -31,7 +31,7 @@ bool yoke_lowering_runs_here(const yoke_lowering *low, const yoke_node *node)
     return stages_of_node(low, node) >> low->stage & 1;
 }
 
-/* Notes the reads of the nodes that run late (W, where the schedule splits the backward), or of all others. */
+/* Notes reads of the nodes that run late (W, where the schedule has it), or of all others. */
 static void note_reads(yoke_lowering *low, bool late)
 {
     const yoke_graph *graph = low->graph;
@@ -72,7 +72,7 @@ bool yoke_lowering_may_take(const yoke_lowering *low, const yoke_node *node, yok
     return !sent;
 }
 
-/* --- Nodes ---------------------------------------------------------------------------------------- */
+/* --- Nodes ------------------------------------------------------------------------------------ */
 
 static void load_input(yoke_lowering *low, yoke_value value, int microbatch)
 {
@@ -215,7 +215,7 @@ static void emit_node(yoke_lowering *low, const yoke_node *node)
     }
 }
 
-/* --- The step ------------------------------------------------------------------------------------- */
+/* --- The step --------------------------------------------------------------------------------- */
 
 static void add_lasting_buffers(yoke_lowering *low)
 {
@@ -236,7 +236,7 @@ static bool is_for_each_microbatch(const yoke_lowering *low, const yoke_node *no
     return out && (out->kind == YOKE_VALUE_ACCUMULATOR || yoke_value_is_per_microbatch(out));
 }
 
-/* Nodes of head or tail: those for each micro-batch if it is one, else those that are for the step. */
+/* Nodes of head or tail: those for each micro-batch if it is one, else those for the step. */
 static void emit_around(yoke_lowering *low, yoke_region region, int microbatch)
 {
     low->region = region;

@@ -1,5 +1,6 @@
 /*
- * Lowering, shared by its files: the state of turning a graph and a schedule into one rank's program.
+ * Lowering, shared by its files: the state of turning a graph and a schedule into one rank's
+ * program.
  */
 #ifndef YOKE_PROGRAM_LOWER_H
 #define YOKE_PROGRAM_LOWER_H
@@ -12,12 +13,14 @@ typedef struct yoke_pending_send {
     bool waited;
 } yoke_pending_send;
 
+typedef struct yoke_expected {
+    yoke_value value;
+    int microbatch;
+} yoke_expected;
+
 /* What one stage sends to the rank at hand, in the order in which it does. */
 typedef struct yoke_inbox {
-    struct yoke_expected {
-        yoke_value value;
-        int microbatch;
-    } * letters;
+    yoke_expected *letters;
     int64_t n, capacity;
     int64_t next; /* the first not yet received */
 } yoke_inbox;
@@ -29,16 +32,14 @@ typedef struct yoke_lowering {
     int rank, stage;
     int n_microbatches;
     const int *chunk_of_block;
-    int *
-        buffer_of; /* [values * (microbatches + 1)] buffers of the rank at hand, or YOKE_NO_BUFFER */
-    bool *wanted;  /* [values] scratch of receiving */
-    bool *written;  /* [values] accumulators that already hold a micro-batch */
-    int *last_read; /* [values] node on this stage that reads it last, by position; or -1 */
-    const bool
-        *for_weights; /* [nodes] backward nodes that no other block waits for: the W of I and W */
-    bool splits_backward; /* the schedule has I and W */
-    yoke_inbox *inboxes;  /* [stages] what each stage sends to the rank at hand */
-    int *arriving;        /* receives started and not yet waited for */
+    int *buffer_of;       /* [values][microbatches + 1] of the rank at hand, or YOKE_NO_BUFFER */
+    bool *wanted;         /* [values] scratch of receiving */
+    bool *written;        /* [values] accumulators that already hold a micro-batch */
+    int *last_read;       /* [values] node on this stage that reads it last, by position; or -1 */
+    bool splits_backward; /* the schedule has I and W: */
+    const bool *for_weights; /* [nodes] what W runs, backward nodes that no other block waits for */
+    yoke_inbox *inboxes;     /* [stages] what each stage sends to the rank at hand */
+    int *arriving;           /* receives started and not yet waited for */
     int64_t n_arriving, arriving_capacity;
     const uint64_t *readers; /* [values] stages that read it in the forward or backward pass */
     const uint64_t *distant; /* [values] those of them that do not do so in the next chunk alone */
@@ -50,7 +51,8 @@ typedef struct yoke_lowering {
 
 /* --- place.c: who holds what --- */
 
-/* Stages that hold each value, one bit a stage; YOKE_BAD_INPUT if something can be computed nowhere. */
+/* Stages that hold each value, one bit a stage; YOKE_BAD_INPUT if something can be computed
+ * nowhere. */
 yoke_status yoke_place_stages(yoke_program_set *set, const int *chunk_of_block) YOKE_MUST_USE;
 
 /* The stage that contributes input i of an operator that spans stages: the first that holds it. */
@@ -59,13 +61,14 @@ int yoke_place_contributor(const yoke_program_set *set, const yoke_node *node, i
 /* --- emit.c: buffers and single instructions --- */
 
 int *yoke_lowering_slot(yoke_lowering *low, yoke_value value, int microbatch);
-int yoke_lowering_buffer(yoke_lowering *low, yoke_value value,
-                         int microbatch); /* asserts that it is there */
+/* Asserts that it is there. */
+int yoke_lowering_buffer(yoke_lowering *low, yoke_value value, int microbatch);
 /* A new buffer for a value; takes the storage of `root` unless that is YOKE_NO_BUFFER. */
 int yoke_lowering_buffer_add(yoke_lowering *low, yoke_value value, int microbatch, int root);
 void yoke_lowering_emit(yoke_lowering *low, yoke_opcode opcode, yoke_instruction extra,
                         const int *in_out);
-/* True if `node` is the last to read `value` on this rank and nobody else holds on to it: then a result may take its storage. */
+/* True if `node` is the last to read `value` on this rank and nobody else holds on to it: then a
+ * result may take its storage. */
 bool yoke_lowering_may_take(const yoke_lowering *low, const yoke_node *node, yoke_value value);
 bool yoke_value_is_per_microbatch(const yoke_value_info *info);
 

@@ -3,9 +3,9 @@
  *
  * Inside a micro-batch a value is where its block is. The head runs on every stage. In the tail a
  * node runs where all its inputs are; an operator that spans stages takes each input from the first
- * stage that holds it, and its result, a sum over stages, is wherever an input was. So a tied table's
- * gradient needs no rule of its own. Only the pack of the gradients' norms goes to every stage: by it
- * each rank knows whether the step was applied, also one that has nothing to train.
+ * stage that holds it, and its result, a sum over stages, is wherever an input was. So a tied
+ * table's gradient needs no rule of its own. Only the pack of the gradients' norms goes to every
+ * stage: by it each rank knows whether the step was applied, also one that has nothing to train.
  */
 #include "program/lower.h"
 

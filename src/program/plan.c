@@ -3,9 +3,10 @@
  *
  *   slab: | params | grads | optimizer | stash | scratch, kernels' scratch last |
  *
- * Lasting buffers lie one after the other. The others are in use from the first instruction that names them to the last, the
- * waits of their transfers included; they are placed in the order of the program, each in the smallest gap that fits, so stash
- * takes exactly the slots of the micro-batches in flight, as the schedule has it.
+ * Lasting buffers lie one after the other. The others are in use from the first instruction that
+ * names them to the last, the waits of their transfers included; they are placed in the order of
+ * the program, each in the smallest gap that fits, so stash takes exactly the slots of the
+ * micro-batches in flight, as the schedule has it.
  */
 #include <string.h>
 #include "program/lower.h"
@@ -27,7 +28,7 @@ static int64_t pad(int64_t bytes)
     return (bytes + YOKE_ALIGNMENT - 1) / YOKE_ALIGNMENT * YOKE_ALIGNMENT;
 }
 
-/* --- Lives --------------------------------------------------------------------------------------- */
+/* --- Lives ------------------------------------------------------------------------------------ */
 
 static void touch(yoke_program *program, int buffer, int64_t at)
 {
@@ -79,7 +80,7 @@ static void tell_stash(yoke_program *program)
     }
 }
 
-/* --- Placing --------------------------------------------------------------------------------------- */
+/* --- Placing ---------------------------------------------------------------------------------- */
 
 static void insert_gap(space *s, int64_t at, gap g)
 {

@@ -1,8 +1,9 @@
 /*
  * Program: everything one rank does in a step, as a flat list of instructions over planned buffers.
  *
- * Offsets, no pointers; no branches; nothing depends on the values of tensors, so one program serves every step. The programs of
- * all ranks stand side by side in a set, because only together can they be verified: see yoke_program_verify.
+ * Offsets, no pointers; no branches; nothing depends on the values of tensors, so one program
+ * serves every step. The programs of all ranks stand side by side in a set, because only together
+ * can they be verified: see yoke_program_verify.
  */
 #ifndef YOKE_PROGRAM_PROGRAM_H
 #define YOKE_PROGRAM_PROGRAM_H
@@ -62,8 +63,9 @@ typedef struct yoke_buffer {
     int64_t bytes;  /* unpadded */
     int64_t offset; /* in the slab, a multiple of YOKE_ALIGNMENT */
     int root;       /* the buffer whose storage it takes over; itself if none */
-    int first,
-        last; /* instructions between which the storage is in use; of roots, aliases included */
+
+    /* Instructions between which the storage is in use; of roots, aliases included. */
+    int first, last;
 } yoke_buffer;
 
 typedef enum yoke_exchange {
@@ -96,9 +98,13 @@ typedef struct yoke_instruction {
     yoke_region region;
     int block;
     int microbatch;
-    int node;     /* kernel: of the graph, else YOKE_NO_NODE */
-    int operands; /* first, in the program's list: n_in inputs, then n_out outputs; YOKE_NO_BUFFER for one that is not read or not here */
+    int node; /* kernel: of the graph, else YOKE_NO_NODE */
+
+    /* First of the operands in the program's list: n_in inputs, then n_out outputs; YOKE_NO_BUFFER
+     * for one that is not read or not here. */
+    int operands;
     int n_in, n_out;
+
     int transfer;    /* start, wait: which */
     bool accumulate; /* kernel: adds to its outputs */
     bool keeps;      /* kernel of a conversion: this rank's value counts; false only for a mask */
@@ -136,7 +142,8 @@ typedef struct yoke_program_set {
     int depth; /* most transfers outstanding between two ranks or in one group */
 } yoke_program_set;
 
-/* Scratch that the kernel of an instruction wants, bytes; programs are built before kernels are known. */
+/* Scratch that the kernel of an instruction wants, bytes; programs are built before kernels are
+ * known. */
 typedef int64_t (*yoke_scratch_function)(const yoke_graph *graph, const yoke_program *program,
                                          const yoke_instruction *instruction, void *user);
 
@@ -147,8 +154,8 @@ typedef struct yoke_program_request {
     int chunks_per_stage;      /* 0: the schedule's own number */
     int microbatches;
     bool forward_only;
-    /* A set for the same model and mesh, or NULL: the new one finds the parameters where this one has
-     * them and leaves its lasting memory alone. */
+    /* A set for the same model and mesh, or NULL: the new one finds the parameters where this one
+     * has them and leaves its lasting memory alone. */
     const yoke_program_set *beside;
     yoke_scratch_function scratch; /* NULL: kernels want none */
     void *scratch_user;
@@ -166,8 +173,10 @@ void yoke_program_set_destroy(yoke_program_set *set); /* NULL is fine */
  *   - no wait can be part of a circle, though a transfer completes only once all its ranks have
  *     started it;
  *   - every transfer is started once and waited for once, after its start;
- *   - nothing reads or writes a buffer that a pending transfer writes, nor writes one that it reads;
- *   - nothing reads what was never written, or what has since been overwritten by another buffer of the plan;
+ *   - nothing reads or writes a buffer that a pending transfer writes, nor writes one that it
+ *     reads;
+ *   - nothing reads what was never written, or what has since been overwritten by another buffer of
+ *     the plan;
  *   - buffers lie inside their kind's part of the slab, aligned, and lasting ones do not overlap;
  *   - every parameter on every rank is updated exactly once a step.
  * YOKE_CHECK with rank, instruction, tensor and reason.
@@ -175,9 +184,10 @@ void yoke_program_set_destroy(yoke_program_set *set); /* NULL is fine */
 yoke_status yoke_program_verify(const yoke_program_set *set) YOKE_MUST_USE;
 
 int64_t yoke_program_set_n_instructions(const yoke_program_set *set);
-double yoke_program_set_comm_bytes(const yoke_program_set *set,
-                                   yoke_axis axis);          /* received in a step, all ranks */
-double yoke_program_set_bubble(const yoke_program_set *set); /* F costs 1, B 2, messages nothing */
+/* Received along an axis in a step, by all ranks. */
+double yoke_program_set_comm_bytes(const yoke_program_set *set, yoke_axis axis);
+/* Share of the stages' time; F costs 1, B 2, messages nothing. */
+double yoke_program_set_bubble(const yoke_program_set *set);
 
 /* Buffer of a value on a rank, or YOKE_NO_BUFFER. */
 int yoke_program_find(const yoke_program *program, yoke_value value, int microbatch);

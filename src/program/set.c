@@ -5,7 +5,8 @@
 #include "pipe/cut.h"
 #include "program/lower.h"
 
-/* Blocks without products still cost something: what a pass over their values takes, on the scale of flops. */
+/* Blocks without products still cost something: what a pass over their values takes, on the scale
+ * of flops. */
 static double cost_of_block(const yoke_graph *graph, int block)
 {
     double elements = 0;
@@ -83,7 +84,7 @@ static void find_readers(yoke_lowering *low)
     low->distant = distant;
 }
 
-/* Backward nodes that no other block waits for: they make gradients of parameters, the W of I and W. */
+/* Backward nodes that no other block waits for: they make gradients of parameters, by W. */
 static const bool *find_weight_nodes(const yoke_program_set *set)
 {
     const yoke_graph *graph = set->graph;
@@ -263,7 +264,7 @@ void yoke_program_set_destroy(yoke_program_set *set)
     }
 }
 
-/* --- What can be read off ------------------------------------------------------------------------ */
+/* --- What can be read off --------------------------------------------------------------------- */
 
 int64_t yoke_program_set_n_instructions(const yoke_program_set *set)
 {
