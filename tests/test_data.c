@@ -350,16 +350,44 @@ static void test_fill_gives_tokens_labels_positions(void **state)
     int32_t labels[14];
     int32_t positions[14];
     yoke_shard all = piece(0, 2, 0, 7);
-    /* Step 1, micro-batch 0: samples 4 and 5, which are windows 0 and 1 of the second pass. */
-    assert_true(yoke_sampler_fill(&sampler, "tokens", 1, 0, &all, tokens));
-    assert_true(yoke_sampler_fill(&sampler, "labels", 1, 0, &all, labels));
-    assert_true(yoke_sampler_fill(&sampler, "positions", 1, 0, &all, positions));
+    assert_true(yoke_sampler_fill(&sampler, "tokens", 0, 0, &all, tokens));
+    assert_true(yoke_sampler_fill(&sampler, "labels", 0, 0, &all, labels));
+    assert_true(yoke_sampler_fill(&sampler, "positions", 0, 0, &all, positions));
     for (int i = 0; i < 14; i++) {
         assert_int_equal(tokens[i], 5 + i);
         assert_int_equal(labels[i], 6 + i == 14 ? -1 : 6 + i);
         assert_int_equal(positions[i], i % 7);
     }
     assert_false(yoke_sampler_fill(&sampler, "token", 1, 0, &all, tokens));
+    yoke_corpus_close(corpus);
+}
+
+/* 4 windows in batches of 3: of the second batch one sample is new, and only in order does the rest not count. */
+static void test_in_order_each_window_counts_once(void **state)
+{
+    (void)state;
+    yoke_corpus *corpus = counting_corpus(100);
+    yoke_sampler sampler = {.corpus = corpus,
+                            .n_tokens = 30,
+                            .seq_len = 7,
+                            .batch_size = 3,
+                            .microbatches = 1,
+                            .ignore_token = -1};
+    int32_t tokens[21];
+    int32_t labels[21];
+    yoke_shard all = piece(0, 3, 0, 7);
+    assert_int_equal(yoke_sampler_n_windows(&sampler), 4);
+    assert_true(yoke_sampler_fill(&sampler, "tokens", 1, 0, &all, tokens));
+    assert_true(yoke_sampler_fill(&sampler, "labels", 1, 0, &all, labels));
+    for (int i = 0; i < 21; i++) {
+        assert_int_equal(tokens[i], (21 + i) % 28);
+        assert_int_equal(labels[i], i < 7 ? 22 + i : -1);
+    }
+    sampler.shuffled = true;
+    assert_true(yoke_sampler_fill(&sampler, "labels", 1, 0, &all, labels));
+    for (int i = 0; i < 21; i++) {
+        assert_true(labels[i] > 0);
+    }
     yoke_corpus_close(corpus);
 }
 
@@ -500,6 +528,7 @@ int main(void)
         cmocka_unit_test(test_each_window_once_an_epoch),
         cmocka_unit_test(test_order_depends_on_seed_and_epoch),
         cmocka_unit_test(test_fill_gives_tokens_labels_positions),
+        cmocka_unit_test(test_in_order_each_window_counts_once),
         cmocka_unit_test(test_stream_is_the_same_for_any_sharding),
         cmocka_unit_test(test_steps_follow_from_global_counts),
         cmocka_unit_test(test_real_text),

@@ -52,7 +52,8 @@ typedef struct yoke_sampler {
     int64_t microbatches; /* divides batch_size; micro-batch m holds the m-th part of the step */
     int64_t ignore_token; /* labels equal to it become -1; -1: none */
     uint64_t seed;
-    bool shuffled; /* false: windows in order (evaluation) */
+    bool
+        shuffled; /* false: windows in order, and labels count in the first epoch only (evaluation) */
 } yoke_sampler;
 
 /* YOKE_BAD_INPUT if there is not one whole window, or if the micro-batches do not divide the

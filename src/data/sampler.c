@@ -91,6 +91,12 @@ static element find_element(const char *name)
     return NULL;
 }
 
+/* In order each window counts once: what comes after the last is there to fill the batch. */
+static bool is_repeated(const yoke_sampler *sampler, int64_t sample)
+{
+    return !sampler->shuffled && sample >= yoke_sampler_n_windows(sampler);
+}
+
 bool yoke_sampler_fill(const yoke_sampler *sampler, const char *name, int64_t step,
                        int64_t microbatch, const yoke_shard *shard, int32_t *out)
 {
@@ -106,8 +112,9 @@ bool yoke_sampler_fill(const yoke_sampler *sampler, const char *name, int64_t st
     for (int64_t row = 0; row < shard->extent[0]; row++) {
         int64_t window = yoke_sampler_window(sampler, first_sample + row);
         int64_t start = sampler->first + window * sampler->seq_len;
+        bool counts = at != label_at || !is_repeated(sampler, first_sample + row);
         for (int64_t t = 0; t < shard->extent[1]; t++) {
-            *out++ = at(sampler, start, shard->offset[1] + t);
+            *out++ = counts ? at(sampler, start, shard->offset[1] + t) : -1;
         }
     }
     return true;
