@@ -245,7 +245,8 @@ static void test_thirds_are_joined_by_column(void **state)
 typedef struct variant {
     const char *without_prefix; /* cut off where a name begins with it; NULL: none */
     const char *left_out;       /* tensor that is not written; NULL: none */
-    const char *added;          /* name of one more tensor [2]; NULL: none */
+    const char *added;          /* name of one more tensor; NULL: none */
+    yoke_shape added_shape;     /* [] if not given */
     const char *reshaped;       /* tensor that gets one more row; NULL: none */
 } variant;
 
@@ -274,7 +275,7 @@ static void write_variant(const yoke_session *session, const yoke_model *model,
             cut && strncmp(name, change->without_prefix, cut) == 0 ? name + cut : name;
     }
     if (change->added) {
-        entries[n++] = (yoke_safetensors_entry){change->added, {1, {2}}};
+        entries[n++] = (yoke_safetensors_entry){change->added, change->added_shape};
     }
     yoke_safetensors_writer *writer;
     check_good(yoke_safetensors_create(weights_path, entries, n, &writer));
@@ -295,7 +296,7 @@ static void test_names_as_huggingface_writes_them(void **state)
         {"gpt2-tiny", {.without_prefix = "transformer."}},
         {"gpt2-tiny", {.without_prefix = "transformer.", .added = "h.0.attn.bias"}},
         {"gpt2-tiny", {.added = "transformer.h.1.attn.masked_bias"}},
-        {"gpt2-tiny", {.added = "lm_head.weight"}},
+        {"gpt2-tiny", {.added = "lm_head.weight", .added_shape = {2, {257, 32}}}},
         {"llama-tiny", {.without_prefix = "model."}},
         {"llama-tiny", {.added = "model.layers.0.self_attn.rotary_emb.inv_freq"}},
     };
@@ -323,6 +324,10 @@ static void test_files_that_do_not_fit_are_refused(void **state)
         {"gpt2-tiny",
          {.added = "transformer.h.2.ln_1.weight"},
          {"'transformer.h.2.ln_1.weight'", "no place", "config.json"}},
+        /* A head of its own, where the model's is tied: its weights would be lost. */
+        {"gpt2-tiny",
+         {.added = "lm_head.weight", .added_shape = {2, {258, 32}}},
+         {"'lm_head.weight'", "no place", "tie_word_embeddings=false"}},
         {"gpt2-tiny",
          {.reshaped = "transformer.wpe.weight"},
          {"'transformer.wpe.weight'", "[65, 32] in the file", "[64, 32] in the model"}},

@@ -37,8 +37,21 @@ static bool is_derived(const char *name)
             return true;
         }
     }
-    /* A head of its own that the model did not ask for is the copy of a tied one. */
-    return strcmp(name, "lm_head.weight") == 0;
+    return false;
+}
+
+/* A head that the model did not ask for, because its own is tied, is what that one is tied to: a tensor of the same bits is in use. */
+static bool is_tied_head(const yoke_safetensors *file, int index, const match *found)
+{
+    if (strcmp(yoke_safetensors_name(file, index), "lm_head.weight") != 0) {
+        return false;
+    }
+    for (int i = 0; i < yoke_safetensors_n_tensors(file); i++) {
+        if (found->used[i] && yoke_safetensors_equal(file, index, i)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static int find_in_file(const yoke_safetensors *file, const char *name)
@@ -108,11 +121,13 @@ static yoke_status match_all(const yoke_safetensors *file, const yoke_hf_map *ma
     }
     for (int i = 0; i < yoke_safetensors_n_tensors(file); i++) {
         const char *name = yoke_safetensors_name(file, i);
-        if (!found->used[i] && !is_derived(name)) {
-            return YOKE_FAIL(YOKE_BAD_INPUT,
-                             "tensor '%s' of the file has no place in the model, which has %d; "
-                             "give the config.json that the weights were saved with",
-                             name, map->n_tensors);
+        if (!found->used[i] && !is_derived(name) && !is_tied_head(file, i, found)) {
+            return YOKE_FAIL(
+                YOKE_BAD_INPUT,
+                "tensor '%s' of the file has no place in the model, which has %d; "
+                "give the config.json that the weights were saved with%s",
+                name, map->n_tensors,
+                strcmp(name, "lm_head.weight") == 0 ? ", or set tie_word_embeddings=false" : "");
         }
     }
     return YOKE_OK;

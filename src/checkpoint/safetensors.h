@@ -7,6 +7,7 @@
 #ifndef YOKE_CHECKPOINT_SAFETENSORS_H
 #define YOKE_CHECKPOINT_SAFETENSORS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "yoke/layout.h"
@@ -50,6 +51,9 @@ int yoke_safetensors_n_tensors(const yoke_safetensors *file);
 const char *yoke_safetensors_name(const yoke_safetensors *file, int index);
 const yoke_shape *yoke_safetensors_shape(const yoke_safetensors *file, int index);
 int yoke_safetensors_find(const yoke_safetensors *file, const char *name); /* -1 if there is none */
+
+/* True if dtype, shape and bits of two tensors are the same. */
+bool yoke_safetensors_equal(const yoke_safetensors *file, int a, int b);
 
 /* YOKE_BAD_INPUT if the tensor is not float32. */
 yoke_status yoke_safetensors_check_f32(const yoke_safetensors *file, int index) YOKE_MUST_USE;

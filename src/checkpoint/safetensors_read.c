@@ -265,6 +265,19 @@ int yoke_safetensors_find(const yoke_safetensors *file, const char *name)
     return -1;
 }
 
+bool yoke_safetensors_equal(const yoke_safetensors *file, int a, int b)
+{
+    YOKE_ASSERT(a >= 0 && a < file->n_tensors && b >= 0 && b < file->n_tensors);
+    const tensor *x = &file->tensors[a];
+    const tensor *y = &file->tensors[b];
+    const unsigned char *data = file->bytes + file->data_start;
+    return x->dtype == y->dtype && x->end - x->begin == y->end - y->begin &&
+           x->shape.n_dims == y->shape.n_dims &&
+           memcmp(x->shape.extent, y->shape.extent,
+                  sizeof x->shape.extent[0] * (size_t)x->shape.n_dims) == 0 &&
+           memcmp(data + x->begin, data + y->begin, (size_t)(x->end - x->begin)) == 0;
+}
+
 yoke_status yoke_safetensors_check_f32(const yoke_safetensors *file, int index)
 {
     YOKE_ASSERT(index >= 0 && index < file->n_tensors);
