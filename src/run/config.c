@@ -68,7 +68,8 @@ static const real_range real_ranges[] = {
     {offsetof(yoke_config, min_lr), "min_lr", 0.0, 1e6, true, true},
     {offsetof(yoke_config, beta1), "beta1", 0.0, 1.0, true, false},
     {offsetof(yoke_config, beta2), "beta2", 0.0, 1.0, true, false},
-    {offsetof(yoke_config, epsilon), "epsilon", 0.0, 1.0, false, false},
+    /* A smaller one is 0 in fp32, and where moments are 0 as well the update would be 0 / 0. */
+    {offsetof(yoke_config, epsilon), "epsilon", 1e-30, 1.0, true, false},
     {offsetof(yoke_config, weight_decay), "weight_decay", 0.0, 1e6, true, true},
     {offsetof(yoke_config, grad_clip), "grad_clip", 0.0, 1e30, true, true},
     {offsetof(yoke_config, timeout_s), "timeout_s", 0.0, 1e9, false, true},
@@ -147,7 +148,7 @@ static yoke_status check_names(const yoke_config *config)
     YOKE_TRY(check_name("ranks", config->ranks, homes, COUNT(homes)));
     YOKE_TRY(check_name("lr_schedule", config->lr_schedule, rates, COUNT(rates)));
     YOKE_TRY(yoke_schedule_find(config->schedule, &schedule));
-    return yoke_status_prefix(yoke_kernel_choose(config->kernels, kernels), "kernels");
+    return yoke_kernel_choose(config->kernels, kernels);
 }
 
 /* Writes the divisors of n next below and above `near`, for a way out: "3 or 4". */
@@ -213,6 +214,17 @@ static yoke_status check_rates(const yoke_config *config)
     return YOKE_OK;
 }
 
+static yoke_status check_evaluation(const yoke_config *config)
+{
+    if (config->eval_interval > 0 && config->eval_fraction <= 0.0) {
+        return YOKE_FAIL(YOKE_BAD_INPUT,
+                         "eval_interval is %" PRId64 ", but eval_fraction 0 holds nothing out to "
+                         "evaluate; use eval_fraction=0.05 or eval_interval=0",
+                         config->eval_interval);
+    }
+    return YOKE_OK;
+}
+
 yoke_status yoke_config_check(const yoke_config *config)
 {
     yoke_mesh mesh;
@@ -222,6 +234,7 @@ yoke_status yoke_config_check(const yoke_config *config)
     YOKE_TRY(check_names(config));
     YOKE_TRY(check_batch(config));
     YOKE_TRY(check_rates(config));
+    YOKE_TRY(check_evaluation(config));
     if (!*config->model) {
         return YOKE_FAIL(
             YOKE_BAD_INPUT,
