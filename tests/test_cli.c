@@ -95,6 +95,10 @@ static const refusal refusals[] = {
     {{"train", DATA, "--lr", "nan"}, {"lr", "'nan'", "not a number"}},
     {{"train", DATA, "--lr", "1e-3e"}, {"lr", "'1e-3e'"}},
     {{"train", DATA, "--lr", "-1"}, {"lr is -1"}},
+    {{"train", DATA, "--epsilon", "1e-40"}, {"epsilon is 1e-40", "[1e-30, 1)"}},
+    {{"train", DATA, "--ignore_token", "257"}, {"ignore_token is 257", "0 to 256", "-1"}},
+    {{"train", DATA, "--eval_fraction", "0", "--eval_interval", "5"},
+     {"eval_interval is 5", "eval_fraction 0", "eval_interval=0"}},
     {{"train", DATA, "--batch-size", "0"}, {"batch_size is 0", "at least 1"}},
     {{"train", DATA, "--microbatches", "5"}, {"batch_size 16", "5 microbatches", "4 or 8"}},
     {{"train", DATA, "--beta1", "1.0"}, {"beta1 is 1", "[0, 1)"}},
@@ -118,6 +122,7 @@ static const refusal refusals[] = {
     {{"train", DATA, "--model", ""}, {"model is empty", "gpt2-mini"}},
     {{"train", DATA, "--model", "gpt2-mni"}, {"gpt2-mni", "gpt2-mini"}},
     {{"train", DATA, "--model", "missing.json"}, {"missing.json"}},
+    {{"train", DATA, "--model", "a\n\033[31mb.json"}, {"a\\x0A\\x1B[31mb.json"}},
     {{"train", DATA, "--model", "broken.json"}, {"broken.json", "line 1"}},
     {{"train", DATA, "--model", "typeless.json"}, {"typeless.json", "model_type"}},
     {{"train", DATA, "--model", "bert.json"}, {"bert", "gpt2"}},
@@ -143,6 +148,7 @@ static const refusal refusals[] = {
     {{"train", DATA, "--run_dir", "text.txt"}, {"text.txt", "not a folder"}},
     {{"train", DATA, "--run_dir", "done"}, {"done", "metrics.jsonl", "another"}},
     {{"generate"}, {"--run"}},
+    {{"generate", "--run", ""}, {"no run folder", "--run DIR"}},
     {{"generate", "--run", "missing"}, {"missing", "config.json"}},
     {{"generate", "--run", "folder", "--tokens", "0"}, {"--tokens is 0"}},
     {{"generate", "--run", "folder", "--temperature", "-1"}, {"--temperature is -1"}},
@@ -181,6 +187,7 @@ static const struct {
     {"steps: 1.5\n", {"run.yaml:1", "'1.5'"}},
     {"steps:\n", {"run.yaml:1", "steps has no value"}},
     {"steps: ~\n", {"run.yaml:1", "steps has no value"}},
+    {"run_dir: NULL\n", {"run.yaml:1", "run_dir has no value"}},
     {"steps: [1, 2]\n", {"run.yaml:1", "steps is a list"}},
     {"mesh: {dp: 2}\n", {"run.yaml:1", "mesh is a mapping"}},
     {"? [a]\n: 3\n", {"run.yaml:1", "a key is a list"}},
@@ -197,6 +204,11 @@ static const struct {
     {"model:\n  preset: gpt2-mini\n  n_layer: {a: 1}\n", {"run.yaml:3", "model.n_layer"}},
     {"model:\n  model_type: gtp2\n", {"run.yaml:2", "gtp2", "gpt2"}},
     {"model: [gpt2]\n", {"run.yaml:1", "model is a list"}},
+    {"model: {model_type: }\n", {"run.yaml:1", "model_type has no value"}},
+    {"model: {preset: {preset: gpt2-mini}}\n", {"run.yaml:1", "model is a mapping"}},
+    {"model: gpt2-mini\nmodel: {n_layer: 2}\n",
+     {"run.yaml:2", "model is given twice", "run.yaml:1"}},
+    {"model: {n_layer: 2}\nmodel: {n_head: 2}\n", {"run.yaml:2", "model is given twice"}},
 };
 
 static void expect_refused(cli_place *place, const char *const *args, const char *const *words,
@@ -274,6 +286,20 @@ static void test_large_run_file_is_refused(void **state)
     free(text);
     const char *const words[MOST_WORDS] = {"large.txt", "1.5 MiB", "--data"};
     expect_refused(place, CLI_ARGS("train", "large.txt"), words, "a corpus as run file");
+}
+
+/* A hostile file costs no stack: mappings lie in one another as deep as the format has them, and no deeper. */
+static void test_deep_run_file_is_refused(void **state)
+{
+    cli_place *place = *state;
+    static char text[1 << 19] = "model: ";
+    static const char level[] = "{preset: ";
+    for (size_t used = strlen(text); used + sizeof level < sizeof text; used += sizeof level - 1) {
+        memcpy(text + used, level, sizeof level);
+    }
+    cli_write_text(place, "run.yaml", text);
+    const char *const words[MOST_WORDS] = {"run.yaml:1"};
+    expect_refused(place, CLI_ARGS("train", "run.yaml", DATA), words, "a deep run file");
 }
 
 /* The command line wins over the file, the last of two over the first; seen by what is refused. */
@@ -407,6 +433,7 @@ int main(void)
         cmocka_unit_test(test_bad_plans_are_refused),
         cmocka_unit_test(test_bad_run_files_are_refused),
         cmocka_unit_test(test_large_run_file_is_refused),
+        cmocka_unit_test(test_deep_run_file_is_refused),
         cmocka_unit_test(test_later_settings_win),
         cmocka_unit_test(test_json_ends_with_the_error),
         cmocka_unit_test(test_verify_lists_its_errors),

@@ -64,6 +64,24 @@ static int exit_code(yoke_code code)
     return 1;
 }
 
+/* One line, whatever the message quotes: a name may hold a newline, or what a terminal takes for a command. */
+static void print_message(const char *message)
+{
+    (void)fputs("yoke: ", stderr);
+    while (*message) {
+        size_t plain = 0;
+        while ((unsigned char)message[plain] >= 0x20 && message[plain] != 0x7f) {
+            plain++;
+        }
+        (void)fwrite(message, 1, plain, stderr);
+        message += plain;
+        if (*message) {
+            (void)fprintf(stderr, "\\x%02X", (unsigned)(unsigned char)*message++);
+        }
+    }
+    (void)fputc('\n', stderr);
+}
+
 /* Ends the program's output: the error, the JSON object, and a look whether all of it could be written. */
 static int finish(yoke_status status, json_t *result, bool json)
 {
@@ -71,7 +89,7 @@ static int finish(yoke_status status, json_t *result, bool json)
     if (status) {
         /* Everything printed before it stands before it, also where both go to one file. */
         (void)fflush(stdout);
-        (void)fprintf(stderr, "yoke: %s\n", yoke_status_message(status));
+        print_message(yoke_status_message(status));
         (void)json_object_set_new(result, "error", yoke_json_text(yoke_status_message(status)));
         (void)json_object_set_new(result, "code", json_integer(code));
         yoke_status_free(status);

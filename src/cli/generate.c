@@ -39,7 +39,8 @@ static yoke_status check_options(const yoke_invocation *invocation)
     int64_t top_k = yoke_invocation_int(invocation, "top-k");
     int64_t tokens = yoke_invocation_int(invocation, "tokens");
     int64_t seed = yoke_invocation_int(invocation, "seed");
-    if (!yoke_invocation_text(invocation, "run")) {
+    const char *run_folder = yoke_invocation_text(invocation, "run");
+    if (!run_folder || !*run_folder) {
         return YOKE_FAIL(YOKE_BAD_INPUT, "there is no run folder; name one with --run DIR");
     }
     if (temperature < 0.0) {

@@ -46,6 +46,9 @@ static yoke_status compare(yoke_setup *setup, int64_t steps, json_t *result)
     yoke_parity_result parity = {0};
     (void)printf("%s on %s against one rank, %lld steps\n", setup->run.model_name,
                  *setup->run.config.mesh ? setup->run.config.mesh : "one rank", (long long)steps);
+    if (*setup->run.config.weights) {
+        (void)printf("weights are not read: both start from the same random ones\n");
+    }
     (void)fflush(stdout);
     YOKE_TRY(yoke_parity(&setup->parts, steps, &parity));
     print_result(&parity);
@@ -90,6 +93,7 @@ const yoke_command yoke_command_parity = {
                "clipping, their norm and the "
                "loss after the first step, every loss, and the weights after the last step. Names "
                "the first tensor that differs. "
+               "Both start from random weights, also where `weights` names some. "
                "Exit code 1 if a difference is over its bound.",
     .usage = "[RUN.yaml] [--KEY VALUE ...]",
     .takes_run = true,

@@ -38,13 +38,20 @@ static yoke_status fail_unknown_key(const yoke_setting *setting)
                      setting->key);
 }
 
+/* Says where a setting was given. A flag bears the name that the message begins with. */
+static yoke_status locate(yoke_status status, const yoke_setting *setting)
+{
+    bool flag = strncmp(setting->where, "--", 2) == 0 && strcmp(setting->where, "--set") != 0;
+    return flag ? status : yoke_status_prefix(status, "%s", setting->where);
+}
+
 static yoke_status apply_key(yoke_config *config, const yoke_setting *setting)
 {
     const yoke_config_key *key = yoke_config_key_find(setting->key);
     if (!key) {
-        return yoke_status_prefix(fail_unknown_key(setting), "%s", setting->where);
+        return locate(fail_unknown_key(setting), setting);
     }
-    return yoke_status_prefix(yoke_config_set(config, key, setting->value), "%s", setting->where);
+    return locate(yoke_config_set(config, key, setting->value), setting);
 }
 
 static yoke_status apply_keys(yoke_config *config, const yoke_settings *settings)
@@ -65,8 +72,7 @@ static yoke_status apply_model_keys(yoke_model_config *model, const yoke_setting
             continue;
         }
         const char *key = setting->key + strlen(MODEL_PREFIX);
-        YOKE_TRY(yoke_status_prefix(yoke_model_config_set(model, key, setting->value), "%s",
-                                    setting->where));
+        YOKE_TRY(locate(yoke_model_config_set(model, key, setting->value), setting));
     }
     return YOKE_OK;
 }
@@ -150,6 +156,18 @@ static yoke_status resolve_model(yoke_run_config *run, const yoke_settings *file
     return yoke_model_config_check(&run->model);
 }
 
+static yoke_status check_ignored(const yoke_run_config *run)
+{
+    int64_t vocab_size = run->model.model->vocab_size(&run->model);
+    if (run->config.ignore_token < vocab_size) {
+        return YOKE_OK;
+    }
+    return YOKE_FAIL(YOKE_BAD_INPUT,
+                     "ignore_token is %" PRId64 ", but the model's vocabulary has %" PRId64
+                     " tokens; use 0 to %" PRId64 ", or -1 to ignore none",
+                     run->config.ignore_token, vocab_size, vocab_size - 1);
+}
+
 yoke_status yoke_run_config_resolve(const yoke_invocation *invocation, yoke_run_config *out)
 {
     yoke_settings file = {0};
@@ -160,5 +178,6 @@ yoke_status yoke_run_config_resolve(const yoke_invocation *invocation, yoke_run_
     YOKE_TRY(apply_keys(&out->config, &file));
     YOKE_TRY(apply_keys(&out->config, &invocation->line));
     YOKE_TRY(resolve_model(out, &file, &invocation->line));
-    return yoke_config_check(&out->config);
+    YOKE_TRY(yoke_config_check(&out->config));
+    return check_ignored(out);
 }

@@ -17,7 +17,8 @@ typedef struct yaml_reader {
     yoke_arena *arena;
     const char *path;
     yoke_settings *settings;
-    int64_t first; /* settings before this one are not of this file */
+    int64_t first;  /* settings before this one are not of this file */
+    int model_line; /* where `model` stands; 0 before */
 } yaml_reader;
 
 static yoke_status fail_syntax(const yaml_reader *reader)
@@ -53,12 +54,18 @@ static const char *kind_of(const yaml_event_t *event)
     }
 }
 
+/* One of YAML's ways to write nothing. */
 static bool is_null(const yaml_event_t *event)
 {
-    const char *text = (const char *)event->data.scalar.value;
-    return event->type == YAML_SCALAR_EVENT &&
-           event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
-           (!*text || strcmp(text, "~") == 0 || strcmp(text, "null") == 0);
+    static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
+    bool plain =
+        event->type == YAML_SCALAR_EVENT && event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+    for (size_t i = 0; plain && i < sizeof nulls / sizeof *nulls; i++) {
+        if (strcmp((const char *)event->data.scalar.value, nulls[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* A scalar as a text in the arena. `what` is "a key" or the key whose value this is. */
@@ -114,15 +121,26 @@ static yoke_status read_mapping(yaml_reader *reader, const char *prefix);
 static yoke_status read_value(yaml_reader *reader, const char *key, const yaml_event_t *event)
 {
     const char *value;
-    if (event->type == YAML_MAPPING_START_EVENT && strcmp(key, "model") == 0) {
-        return read_mapping(reader, "model.");
-    }
     /* HuggingFace writes null for a key that the family derives; keys of a run have no such thing. */
-    if (strncmp(key, "model.", strlen("model.")) == 0 && is_null(event)) {
+    bool of_family =
+        strncmp(key, "model.", strlen("model.")) == 0 && strcmp(key, "model.model_type") != 0;
+    if (of_family && is_null(event)) {
         return add(reader, key, "null", line_of(event));
     }
     YOKE_TRY(take_scalar(reader, event, key, &value));
     return add(reader, key, value, line_of(event));
+}
+
+/* What stands behind `model`: a name, or a mapping of the base and the family's keys. */
+static yoke_status read_model(yaml_reader *reader, const yaml_event_t *event)
+{
+    if (reader->model_line) {
+        return YOKE_FAIL(YOKE_BAD_INPUT, "%s:%d: model is given twice, first in %s:%d; keep one",
+                         reader->path, line_of(event), reader->path, reader->model_line);
+    }
+    reader->model_line = line_of(event);
+    return event->type == YAML_MAPPING_START_EVENT ? read_mapping(reader, "model.")
+                                                   : read_value(reader, "model", event);
 }
 
 static yoke_status read_pair(yaml_reader *reader, const char *prefix, const yaml_event_t *event)
@@ -131,7 +149,9 @@ static yoke_status read_pair(yaml_reader *reader, const char *prefix, const yaml
     yaml_event_t value;
     YOKE_TRY(take_scalar(reader, event, "a key", &name));
     YOKE_TRY(next_event(reader, &value));
-    yoke_status status = read_value(reader, full_key(reader, prefix, name), &value);
+    yoke_status status = !*prefix && strcmp(name, "model") == 0
+                             ? read_model(reader, &value)
+                             : read_value(reader, full_key(reader, prefix, name), &value);
     yaml_event_delete(&value);
     return status;
 }

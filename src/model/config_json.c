@@ -110,9 +110,9 @@ static yoke_status set_from_json(yoke_model_config *config, const char *key, con
     YOKE_TRY(value_text(value, text, sizeof text));
     if (json_is_string(value) && yoke_model_key_find(config->model, key)) {
         return YOKE_FAIL(
-            YOKE_BAD_INPUT, "%s is the text \"%s\"; write a %s without quotes", key, text,
+            YOKE_BAD_INPUT, "%s is the text \"%s\"; write %s without quotes", key, text,
             yoke_model_key_find(config->model, key)->kind == YOKE_KEY_BOOL ? "true or false"
-                                                                           : "number");
+                                                                           : "a number");
     }
     return yoke_model_config_set(config, key, text);
 }
