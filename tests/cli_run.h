@@ -115,7 +115,8 @@ static inline void cli_redirect(int to, const char *path)
     (void)close(file);
 }
 
-/* Starts the program; standard output goes to `out_path`, or to place->root/out if NULL. `args` end with NULL. */
+/* Starts the program; standard output goes to `out_path`, to place->root/out if NULL, or is closed if "-". `args` end with
+ * NULL. */
 static inline pid_t cli_start(const cli_place *place, const char *out_path, const char *const *args)
 {
     const char *argv[CLI_MOST_ARGS + 2] = {YOKE_BINARY};
@@ -136,7 +137,11 @@ static inline pid_t cli_start(const cli_place *place, const char *out_path, cons
         if (null < 0 || dup2(null, 0) < 0 || chdir(place->work) != 0) {
             _exit(99);
         }
-        cli_redirect(1, out_path ? out_path : out);
+        if (out_path && strcmp(out_path, "-") == 0) {
+            (void)close(1);
+        } else {
+            cli_redirect(1, out_path ? out_path : out);
+        }
         cli_redirect(2, err);
         (void)alarm(60);
         /* execv does not change what it is given; its type is older than const. */

@@ -205,6 +205,40 @@ static void test_skipped_steps_are_told(void **state)
     read_run_file(place, "skipped", "summary.json", file_text);
     assert_non_null(strstr(file_text, "\"failed\""));
     assert_false(cli_exists(place, "skipped/model.safetensors"));
+
+    cli_expect(place, 0,
+               CLI_ARGS("train", "--model", "gpt2-tiny", "--data", "same.txt", "--ignore_token",
+                        "97", "--seq_len", "8", "--batch_size", "2", "--steps", "1"));
+    assert_non_null(strstr(place->out, "\nstep 1 evaluation loss not finite, or of no label"));
+    assert_non_null(strstr(place->out, "\nloss none, as the last step was skipped\n"));
+    assert_null(strstr(place->out, "nan"));
+}
+
+/* With standard output closed no file may take its place: what is printed would end in the metrics. */
+static void test_closed_output_spoils_no_file(void **state)
+{
+    cli_place *place = *state;
+    cli_finish(place, cli_start(place, "-",
+                                CLI_ARGS("train", TINY, "--steps", "2", "--run_dir", "closed")));
+    assert_int_equal(place->code, 1);
+    assert_non_null(strstr(place->err, "could not be written"));
+    read_run_file(place, "closed", "metrics.jsonl", file_text);
+    for (char *line = strtok(file_text, "\n"); line; line = strtok(NULL, "\n")) {
+        json_t *object = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+        assert_true(json_is_object(object));
+        json_decref(object);
+    }
+    assert_true(cli_exists(place, "closed/model.safetensors"));
+}
+
+/* More memory than any machine has. */
+static void test_plan_that_does_not_fit_leaves_nothing(void **state)
+{
+    cli_place *place = *state;
+    cli_expect(place, 1,
+               CLI_ARGS("train", TINY, "--batch_size", "16777216", "--run_dir", "too/large"));
+    assert_non_null(strstr(place->err, "the plan needs"));
+    assert_false(cli_exists(place, "too"));
 }
 
 /* Starts a run that would take long, and returns once it has done a step. */
@@ -256,6 +290,12 @@ static void test_sigterm_keeps_the_metrics(void **state)
     interrupt(state, SIGTERM, "terminated");
 }
 
+/* The terminal went away. */
+static void test_sighup_keeps_the_metrics(void **state)
+{
+    interrupt(state, SIGHUP, "hung_up");
+}
+
 /* The program's output on a terminal of the given width. */
 static void run_on_terminal(cli_place *place, unsigned short columns, const char *const *args)
 {
@@ -287,6 +327,7 @@ static void test_terminal_gets_one_live_line(void **state)
 {
     cli_place *place = *state;
     const int columns = 44;
+    assert_int_equal(setenv("TERM", "xterm", 1), 0);
     run_on_terminal(place, (unsigned short)columns,
                     CLI_ARGS("train", TINY, "--steps", "30", "--run_dir", "terminal"));
     assert_int_equal(place->code, 0);
@@ -300,6 +341,18 @@ static void test_terminal_gets_one_live_line(void **state)
     assert_true(n_drawn >= 1 && n_drawn <= 30);
     assert_non_null(strstr(place->out, "step 30/30"));
     assert_null(strstr(place->out, "step 30/30\n"));
+}
+
+/* One that can erase nothing gets lines, as a file does. */
+static void test_dumb_terminal_gets_lines(void **state)
+{
+    cli_place *place = *state;
+    assert_int_equal(setenv("TERM", "dumb", 1), 0);
+    run_on_terminal(place, 200, CLI_ARGS("train", TINY, "--steps", "3", "--run_dir", "dumb"));
+    assert_int_equal(place->code, 0);
+    assert_null(strchr(place->out, '\033'));
+    assert_non_null(strstr(place->out, "\nstep 1/3  loss "));
+    assert_non_null(strstr(place->out, "\nstep 3/3  loss "));
 }
 
 static void test_verify_keeps_its_contract(void **state)
@@ -450,6 +503,14 @@ static void test_folder_that_cannot_be_made_leaves_nothing(void **state)
     assert_false(cli_exists(place, "new"));
     cli_expect(place, 2, CLI_ARGS("train", TINY, "--steps", "1", "--run_dir", "a/first"));
     assert_non_null(strstr(place->err, "a/first already holds"));
+    /* Root may write everywhere. */
+    char path[CLI_PATH_BYTES];
+    cli_path(place, "read-only", path);
+    assert_int_equal(mkdir(path, 0555), 0);
+    if (access(path, W_OK) != 0) {
+        cli_expect(place, 2, CLI_ARGS("train", TINY, "--steps", "1", "--run_dir", "read-only"));
+        assert_non_null(strstr(place->err, "read-only cannot be written to"));
+    }
 }
 
 int main(void)
@@ -461,8 +522,12 @@ int main(void)
         cmocka_unit_test(test_log_has_one_line_a_step),
         cmocka_unit_test(test_skipped_steps_are_told),
         cmocka_unit_test(test_ctrl_c_keeps_the_metrics),
+        cmocka_unit_test(test_closed_output_spoils_no_file),
+        cmocka_unit_test(test_plan_that_does_not_fit_leaves_nothing),
         cmocka_unit_test(test_sigterm_keeps_the_metrics),
+        cmocka_unit_test(test_sighup_keeps_the_metrics),
         cmocka_unit_test(test_terminal_gets_one_live_line),
+        cmocka_unit_test(test_dumb_terminal_gets_lines),
         cmocka_unit_test(test_verify_keeps_its_contract),
         cmocka_unit_test(test_show_prints_every_stage),
         cmocka_unit_test(test_parity_keeps_its_contract),

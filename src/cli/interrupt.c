@@ -1,5 +1,5 @@
 /*
- * Ctrl-C and SIGTERM. The flag is the only mutable global of the program: a handler has nowhere else to write.
+ * Ctrl-C, SIGTERM and the end of the terminal. The flag is the only mutable global of the program: a handler has nowhere else to write.
  */
 #include "cli/interrupt.h"
 
@@ -23,6 +23,11 @@ void yoke_interrupt_catch(void)
     (void)sigemptyset(&action.sa_mask);
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
+    /* Who starts a run with nohup wants it to outlive the terminal. */
+    struct sigaction before;
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
+        (void)sigaction(SIGHUP, &action, NULL);
+    }
 }
 
 bool yoke_interrupt_pending(void)

@@ -1,5 +1,5 @@
 /*
- * Ctrl-C and SIGTERM: the first asks the run to stop, the second ends the program at once.
+ * Ctrl-C, SIGTERM, and SIGHUP when the terminal goes away: the first asks the run to stop, the second ends the program at once.
  */
 #ifndef YOKE_CLI_INTERRUPT_H
 #define YOKE_CLI_INTERRUPT_H

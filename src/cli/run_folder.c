@@ -33,6 +33,11 @@ yoke_status yoke_run_folder_check(const char *run_dir)
         return YOKE_FAIL(YOKE_BAD_INPUT,
                          "run_dir %s is not a folder; name one that does not exist yet", run_dir);
     }
+    if (access(run_dir, W_OK | X_OK) != 0) {
+        int error = errno;
+        return YOKE_FAIL(YOKE_BAD_INPUT, "run_dir %s cannot be written to: %s; name another folder",
+                         run_dir, strerror(error));
+    }
     for (size_t i = 0; i < sizeof run_files / sizeof *run_files; i++) {
         char path[4096];
         (void)snprintf(path, sizeof path, "%s/%s", run_dir, run_files[i]);

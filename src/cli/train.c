@@ -13,6 +13,7 @@
 #include "cli/run_folder.h"
 #include "cli/setup.h"
 #include "cli/train_log.h"
+#include "run/session.h"
 
 typedef struct train_state {
     yoke_setup setup;
@@ -148,12 +149,17 @@ static void print_end(const train_state *training)
     const yoke_run_result *run = &training->result;
     yoke_format_duration(run->seconds, seconds, sizeof seconds);
     yoke_format_count(llround(tokens_per_s(training)), tokens, sizeof tokens);
-    (void)printf("\n%" PRId64 " steps in %s, %s tokens/s, %.0f %% of the machine's matmul rate\n",
-                 run->steps, seconds, tokens, 100.0 * roof_share(training));
+    (void)printf("\n%" PRId64 " step%s in %s, %s tokens/s, %.0f %% of the machine's matmul rate\n",
+                 run->steps, run->steps == 1 ? "" : "s", seconds, tokens,
+                 100.0 * roof_share(training));
     if (run->skipped > 0) {
         (void)printf("%" PRId64 " of them were skipped\n", run->skipped);
     }
-    (void)printf("loss %.4f", run->loss);
+    if (isfinite(run->loss)) {
+        (void)printf("loss %.4f", run->loss);
+    } else {
+        (void)printf("loss none, as the last step was skipped");
+    }
     if (isfinite(run->eval_loss)) {
         (void)printf(", on held-out text %.4f", run->eval_loss);
     }
@@ -222,6 +228,8 @@ static yoke_status prepare(train_state *training, const yoke_invocation *invocat
     YOKE_TRY(yoke_setup_open(setup, invocation, true));
     YOKE_TRY(yoke_run_folder_check(setup->run.config.run_dir));
     YOKE_TRY(yoke_setup_plan(setup));
+    /* Whether the plan fits into the machine is known before anything is written. */
+    YOKE_TRY(yoke_session_allocate(setup->session));
     if (*setup->run.config.weights) {
         YOKE_TRY(yoke_import_weights(setup->session, &setup->run.model, setup->run.config.weights));
     }

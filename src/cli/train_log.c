@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -28,8 +29,11 @@ static void print_corpus(const yoke_setup *setup)
     char tokens[32];
     const yoke_config *config = &setup->run.config;
     yoke_format_count(yoke_corpus_n_tokens(setup->corpus), tokens, sizeof tokens);
-    (void)printf("corpus   %s: %s tokens, the last %g %% held out\n", config->data, tokens,
-                 100.0 * config->eval_fraction);
+    (void)printf("corpus   %s: %s tokens", config->data, tokens);
+    if (config->eval_fraction > 0.0) {
+        (void)printf(", the last %g %% held out", 100.0 * config->eval_fraction);
+    }
+    (void)putchar('\n');
     (void)printf("batch    %" PRId64 " sequences of %" PRId64 " tokens in %" PRId64
                  " micro-batch%s, %" PRId64 " steps\n",
                  config->batch_size, config->seq_len, config->microbatches,
@@ -82,10 +86,16 @@ static void print_header(const yoke_setup *setup, double flops_per_s)
     (void)fflush(stdout);
 }
 
+/* A terminal that can erase to the end of a row. */
+static bool can_redraw(void)
+{
+    const char *terminal = getenv("TERM");
+    return isatty(STDOUT_FILENO) == 1 && !(terminal && strcmp(terminal, "dumb") == 0);
+}
+
 void yoke_train_log_start(yoke_train_log *log, const yoke_setup *setup, double flops_per_s)
 {
-    *log = (yoke_train_log){
-        .setup = setup, .flops_per_s = flops_per_s, .live = isatty(STDOUT_FILENO) == 1};
+    *log = (yoke_train_log){.setup = setup, .flops_per_s = flops_per_s, .live = can_redraw()};
     print_header(setup, flops_per_s);
 }
 
@@ -248,8 +258,14 @@ void yoke_train_log_step(yoke_train_log *log, const yoke_step_metrics *metrics)
     }
     if (metrics->evaluated) {
         char text[LINE_BYTES];
-        (void)snprintf(text, sizeof text, "step %" PRId64 " evaluation loss %.4f",
-                       metrics->step + 1, metrics->eval_loss);
+        int used =
+            snprintf(text, sizeof text, "step %" PRId64 " evaluation loss ", metrics->step + 1);
+        if (isfinite(metrics->eval_loss)) {
+            (void)snprintf(text + used, sizeof text - (size_t)used, "%.4f", metrics->eval_loss);
+        } else {
+            (void)snprintf(text + used, sizeof text - (size_t)used,
+                           "not finite, or of no label that counts");
+        }
         print_note(log, text);
     }
 }
