@@ -286,8 +286,8 @@ static void test_stages_that_train_nothing(void **state)
 
 /* --- Values that skip stages ------------------------------------------------------------------ */
 
-/* The embedding is read in later blocks, by operators that keep it for the backward pass and by some
- * that do not; its gradient comes from all of them. */
+/* The embedding is read in later blocks, by operators that keep it for the backward pass and by
+ * some that do not; its gradient comes from all of them. */
 static yoke_value skipping(yoke_graph *g, const yoke_model_config *c, const yoke_build *build)
 {
     (void)c;
@@ -322,6 +322,41 @@ static void test_values_that_skip_stages(void **state)
         CASE(skipping, .mesh = "dp=2,tp=2,pp=3", .microbatches = 2),
     };
     assert_all_equal_one_rank(cases, COUNT(cases));
+}
+
+/* --- Readers in other chunks ------------------------------------------------------------------ */
+
+/* With two chunks a stage, "embed" and "late" are on one, and the gradient that "late" makes of the
+ * residual stream goes to "embed" as it is. What flows into `v` comes from "late" alone, so it is
+ * summed there, though autodiff gets to it last; and the sum would like the gradient's storage. */
+static yoke_value one_gradient_for_two(yoke_graph *g, const yoke_model_config *c,
+                                       const yoke_build *build)
+{
+    (void)c;
+    begin(g);
+    yoke_block(g, "embed");
+    yoke_value v = yoke_embedding(g, weight(g, "aside", "vd"), build->tokens);
+    yoke_value x = yoke_embedding(g, weight(g, "table", "vd"), build->tokens);
+    yoke_block(g, "empty");
+    yoke_block(g, "late");
+    yoke_value bent = yoke_gelu(g, v);
+    x = yoke_gelu(g, yoke_add(g, yoke_add(g, x, v), bent));
+    yoke_block(g, "head");
+    return yoke_matmul(g, "btd,vd->btv", x, weight(g, "head", "vd"));
+}
+
+static void test_readers_in_other_chunks(void **state)
+{
+    (void)state;
+    static const char *const schedules[] = {"gpipe", "interleaved", "zb-h1", "zb-v"};
+    for (int i = 0; i < COUNT(schedules); i++) {
+        const strange cases[] = {
+            CASE(one_gradient_for_two, .schedule = schedules[i], .microbatches = 2, .bits = true),
+            CASE(one_gradient_for_two, .mesh = "pp=2", .schedule = schedules[i], .microbatches = 2,
+                 .bits = true),
+        };
+        assert_all_equal_one_rank(cases, COUNT(cases));
+    }
 }
 
 /* --- One token -------------------------------------------------------------------------------- */
@@ -477,6 +512,7 @@ int main(void)
         cmocka_unit_test(test_frozen_beside_trained),
         cmocka_unit_test(test_stages_that_train_nothing),
         cmocka_unit_test(test_values_that_skip_stages),
+        cmocka_unit_test(test_readers_in_other_chunks),
         cmocka_unit_test(test_one_token_on_many_ranks),
         cmocka_unit_test(test_logits_are_whole),
         cmocka_unit_test(test_models_that_do_not_fit),

@@ -31,29 +31,44 @@ bool yoke_lowering_runs_here(const yoke_lowering *low, const yoke_node *node)
     return stages_of_node(low, node) >> low->stage & 1;
 }
 
-/* Notes reads of the nodes that run late (W, where the schedule has it), or of all others. */
-static void note_reads(yoke_lowering *low, bool late)
+enum { NOBODY = -1, UNKNOWN = -2 };
+
+/* Which of two nodes, the first of them before the second in the graph, runs later on this stage for
+ * a micro-batch. UNKNOWN if the schedule decides: W of one chunk may come before the backward pass of
+ * another, or after it. */
+static int later(const yoke_lowering *low, int a, int b)
 {
-    const yoke_graph *graph = low->graph;
-    for (int64_t i = 0; i < graph->n_nodes; i++) {
-        const yoke_node *node = &graph->nodes[i];
-        bool is_late = low->splits_backward && low->for_weights[i];
-        for (int k = 0; is_late == late && yoke_lowering_runs_here(low, node) && k < node->n_in;
-             k++) {
-            if (yoke_node_reads(node, k)) {
-                low->last_read[node->in[k]] = (int)i;
-            }
-        }
+    const yoke_node *x = &low->graph->nodes[a], *y = &low->graph->nodes[b];
+    if (x->region != y->region || !is_inside(x)) {
+        return x->region > y->region ? a : b;
     }
+    bool late_a = low->splits_backward && low->for_weights[a];
+    bool late_b = low->splits_backward && low->for_weights[b];
+    int chunk_a = low->chunk_of_block[x->block], chunk_b = low->chunk_of_block[y->block];
+    if (chunk_a == chunk_b) {
+        return late_a && !late_b ? a : b;
+    }
+    if (late_a || late_b) {
+        return UNKNOWN;
+    }
+    return (chunk_a > chunk_b) == (x->region == YOKE_REGION_FORWARD) ? a : b;
 }
 
 static void find_last_reads(yoke_lowering *low)
 {
-    for (int64_t v = 0; v < low->graph->n_values; v++) {
-        low->last_read[v] = -1;
+    const yoke_graph *graph = low->graph;
+    for (int64_t v = 0; v < graph->n_values; v++) {
+        low->last_read[v] = NOBODY;
     }
-    note_reads(low, false);
-    note_reads(low, true);
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const yoke_node *node = &graph->nodes[i];
+        for (int k = 0; yoke_lowering_runs_here(low, node) && k < node->n_in; k++) {
+            int *last = &low->last_read[node->in[k]];
+            if (yoke_node_reads(node, k) && *last != UNKNOWN) {
+                *last = *last == NOBODY ? (int)i : later(low, *last, (int)i);
+            }
+        }
+    }
 }
 
 bool yoke_lowering_may_take(const yoke_lowering *low, const yoke_node *node, yoke_value value)
@@ -61,7 +76,7 @@ bool yoke_lowering_may_take(const yoke_lowering *low, const yoke_node *node, yok
     const yoke_value_info *info = &low->graph->values[value];
     bool made_here = info->kind == YOKE_VALUE_ACTIVATION || info->kind == YOKE_VALUE_ACCUMULATOR ||
                      info->kind == YOKE_VALUE_STEP;
-    if (!made_here || info->output || low->graph->nodes + low->last_read[value] != node) {
+    if (!made_here || info->output || low->last_read[value] != (int)(node - low->graph->nodes)) {
         return false;
     }
     if (!yoke_value_is_per_microbatch(info)) {

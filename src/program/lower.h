@@ -32,11 +32,11 @@ typedef struct yoke_lowering {
     int rank, stage;
     int n_microbatches;
     const int *chunk_of_block;
-    int *buffer_of;       /* [values][microbatches + 1] of the rank at hand, or YOKE_NO_BUFFER */
-    bool *wanted;         /* [values] scratch of receiving */
-    bool *written;        /* [values] accumulators that already hold a micro-batch */
-    int *last_read;       /* [values] node on this stage that reads it last, by position; or -1 */
-    bool splits_backward; /* the schedule has I and W: */
+    int *buffer_of;          /* [values][microbatches + 1] of the rank at hand, or YOKE_NO_BUFFER */
+    bool *wanted;            /* [values] scratch of receiving */
+    bool *written;           /* [values] accumulators that already hold a micro-batch */
+    int *last_read;          /* [values] node on this stage that reads it last, if that is known */
+    bool splits_backward;    /* the schedule has I and W: */
     const bool *for_weights; /* [nodes] what W runs, backward nodes that no other block waits for */
     yoke_inbox *inboxes;     /* [stages] what each stage sends to the rank at hand */
     int *arriving;           /* receives started and not yet waited for */
