@@ -34,7 +34,7 @@ static void offsets_of(const yoke_session *session, const yoke_session_plan *pla
     const yoke_session_plan *plans[4];
     *groups = 0;
     *marks = 0;
-    for (const yoke_session_plan *const *p = plans_of(session, plans); *p != plan; p++) {
+    for (const yoke_session_plan *const *p = plans_of(session, plans); *p && *p != plan; p++) {
         int64_t most = 0;
         for (int r = 0; (*p)->set && r < session->n_ranks; r++) {
             int64_t n = (*p)->set->programs[r].n_instructions;
