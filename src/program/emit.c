@@ -58,6 +58,22 @@ int yoke_lowering_buffer_add(yoke_lowering *low, yoke_value value, int microbatc
     return id;
 }
 
+int yoke_lowering_take_or_copy(yoke_lowering *low, const yoke_node *node, yoke_value value)
+{
+    int in = yoke_lowering_buffer(low, value, low->microbatch);
+    if (yoke_lowering_may_take(low, node, value)) {
+        return yoke_lowering_buffer_add(low, node->out[0], low->microbatch, in);
+    }
+    int out = yoke_lowering_buffer_add(low, node->out[0], low->microbatch, YOKE_NO_BUFFER);
+    const int operands[] = {in, out};
+    yoke_lowering_emit(
+        low, YOKE_OPCODE_COPY,
+        (yoke_instruction){
+            .node = YOKE_NO_NODE, .transfer = YOKE_NO_TRANSFER, .n_in = 1, .n_out = 1},
+        operands);
+    return out;
+}
+
 void yoke_lowering_emit(yoke_lowering *low, yoke_opcode opcode, yoke_instruction extra,
                         const int *in_out)
 {

@@ -61,10 +61,10 @@ static void limit_sends(yoke_lowering *low, yoke_value value, int peer)
     }
 }
 
-static void send_to(yoke_lowering *low, yoke_value value, int microbatch, int stage)
+static void send_to(yoke_lowering *low, yoke_value value, int stage)
 {
     int peer = yoke_mesh_neighbour(&low->set->mesh, low->rank, YOKE_AXIS_PP, stage);
-    int buffer = yoke_lowering_buffer(low, value, microbatch);
+    int buffer = yoke_lowering_buffer(low, value, low->microbatch);
     if (!(low->distant[value] >> stage & 1)) {
         limit_sends(low, value, peer);
     }
@@ -83,11 +83,11 @@ static void send_to(yoke_lowering *low, yoke_value value, int microbatch, int st
     low->pending[low->n_pending++] = (yoke_pending_send){.transfer = transfer};
 }
 
-void yoke_lowering_send(yoke_lowering *low, yoke_value value, int microbatch)
+void yoke_lowering_send(yoke_lowering *low, yoke_value value)
 {
     for (int stage = 0; stage < low->set->schedule.n_stages; stage++) {
         if (stage != low->stage && low->readers[value] >> stage & 1) {
-            send_to(low, value, microbatch, stage);
+            send_to(low, value, stage);
         }
     }
 }
@@ -170,23 +170,7 @@ static const yoke_shard *shards_of_members(yoke_lowering *low, int group,
     return shards;
 }
 
-/* An all_reduce works in place: on the input itself if nobody reads it later, else on a copy. */
-static int in_place_buffer(yoke_lowering *low, const yoke_node *node, int microbatch)
-{
-    int in = yoke_lowering_buffer(low, node->in[0], microbatch);
-    if (yoke_lowering_may_take(low, node, node->in[0])) {
-        return yoke_lowering_buffer_add(low, node->out[0], microbatch, in);
-    }
-    int out = yoke_lowering_buffer_add(low, node->out[0], microbatch, YOKE_NO_BUFFER);
-    const int operands[] = {in, out};
-    yoke_lowering_emit(
-        low, YOKE_OPCODE_COPY,
-        (yoke_instruction){
-            .node = YOKE_NO_NODE, .transfer = YOKE_NO_TRANSFER, .n_in = 1, .n_out = 1},
-        operands);
-    return out;
-}
-
+/* Works in place. */
 static void all_reduce(yoke_lowering *low, yoke_program_transfer transfer, int buffer)
 {
     transfer.in = transfer.out = buffer;
@@ -196,7 +180,7 @@ static void all_reduce(yoke_lowering *low, yoke_program_transfer transfer, int b
     yoke_lowering_wait(low, id);
 }
 
-void yoke_lowering_convert(yoke_lowering *low, const yoke_node *node, int microbatch)
+void yoke_lowering_convert(yoke_lowering *low, const yoke_node *node)
 {
     const yoke_value_info *from = &low->graph->values[node->in[0]];
     yoke_program_transfer transfer = {
@@ -208,13 +192,13 @@ void yoke_lowering_convert(yoke_lowering *low, const yoke_node *node, int microb
     if (node->conversion == YOKE_CONVERT_ALL_REDUCE) {
         bool max = from->layout.place[node->axis] == YOKE_PARTIAL_MAX;
         transfer.kind = max ? YOKE_EXCHANGE_ALL_REDUCE_MAX : YOKE_EXCHANGE_ALL_REDUCE_SUM;
-        all_reduce(low, transfer, in_place_buffer(low, node, microbatch));
+        all_reduce(low, transfer, yoke_lowering_take_or_copy(low, node, node->in[0]));
         return;
     }
     transfer.kind =
         node->conversion == YOKE_CONVERT_REDUCE_SCATTER ? YOKE_EXCHANGE_SUM : YOKE_EXCHANGE_COPY;
-    transfer.in = yoke_lowering_buffer(low, node->in[0], microbatch);
-    transfer.out = yoke_lowering_buffer_add(low, node->out[0], microbatch, YOKE_NO_BUFFER);
+    transfer.in = yoke_lowering_buffer(low, node->in[0], low->microbatch);
+    transfer.out = yoke_lowering_buffer_add(low, node->out[0], low->microbatch, YOKE_NO_BUFFER);
     transfer.elements = low->program->buffers[transfer.out].bytes / 4;
     transfer.in_shards = shards_of_members(low, transfer.group, from);
     yoke_shard *out_shard = YOKE_ARENA_NEW(low->set->arena, yoke_shard, 1);

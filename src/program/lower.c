@@ -89,25 +89,25 @@ bool yoke_lowering_may_take(const yoke_lowering *low, const yoke_node *node, yok
 
 /* --- Nodes ------------------------------------------------------------------------------------ */
 
-static void load_input(yoke_lowering *low, yoke_value value, int microbatch)
+static void load_input(yoke_lowering *low, yoke_value value)
 {
-    int buffer = yoke_lowering_buffer_add(low, value, microbatch, YOKE_NO_BUFFER);
+    int buffer = yoke_lowering_buffer_add(low, value, low->microbatch, YOKE_NO_BUFFER);
     yoke_lowering_emit(
         low, YOKE_OPCODE_LOAD,
         (yoke_instruction){.node = YOKE_NO_NODE, .transfer = YOKE_NO_TRANSFER, .n_out = 1},
         &buffer);
 }
 
-static int input_buffer(yoke_lowering *low, const yoke_node *node, int i, int microbatch)
+static int input_buffer(yoke_lowering *low, const yoke_node *node, int i)
 {
     if (!yoke_node_reads(node, i)) {
         return YOKE_NO_BUFFER;
     }
-    bool missing = *yoke_lowering_slot(low, node->in[i], microbatch) == YOKE_NO_BUFFER;
+    bool missing = *yoke_lowering_slot(low, node->in[i], low->microbatch) == YOKE_NO_BUFFER;
     if (missing && low->graph->values[node->in[i]].kind == YOKE_VALUE_INPUT) {
-        load_input(low, node->in[i], microbatch);
+        load_input(low, node->in[i]);
     }
-    return yoke_lowering_buffer(low, node->in[i], microbatch);
+    return yoke_lowering_buffer(low, node->in[i], low->microbatch);
 }
 
 /* The input whose storage the first output takes over, or YOKE_NO_BUFFER. */
@@ -136,14 +136,13 @@ static int output_buffer(yoke_lowering *low, const yoke_node *node, int i, const
     return yoke_lowering_buffer_add(low, node->out[i], low->microbatch, root);
 }
 
-/* A kernel over these inputs, some of which may be YOKE_NO_BUFFER. */
-static void emit_kernel(yoke_lowering *low, const yoke_node *node, int n_in, const int *in)
+/* A kernel over the node's inputs, which stand in low->operands and may be YOKE_NO_BUFFER. */
+static void emit_kernel(yoke_lowering *low, const yoke_node *node)
 {
-    int *operands = YOKE_ARENA_NEW(low->set->arena, int, n_in + node->n_out);
-    memcpy(operands, in, sizeof(int) * (size_t)n_in);
+    int *operands = low->operands;
     bool accumulate = false;
     for (int i = 0; i < node->n_out; i++) {
-        operands[n_in + i] = output_buffer(low, node, i, in);
+        operands[node->n_in + i] = output_buffer(low, node, i, operands);
         accumulate = low->written[node->out[i]];
         low->written[node->out[i]] =
             low->graph->values[node->out[i]].kind == YOKE_VALUE_ACCUMULATOR;
@@ -153,7 +152,7 @@ static void emit_kernel(yoke_lowering *low, const yoke_node *node, int n_in, con
     yoke_lowering_emit(low, YOKE_OPCODE_KERNEL,
                        (yoke_instruction){.node = (int)(node - low->graph->nodes),
                                           .transfer = YOKE_NO_TRANSFER,
-                                          .n_in = n_in,
+                                          .n_in = node->n_in,
                                           .n_out = node->n_out,
                                           .accumulate = accumulate,
                                           .keeps = keeps},
@@ -172,35 +171,21 @@ static bool spans_stages(const yoke_lowering *low, const yoke_node *node)
     return false;
 }
 
-static void copy_or_take(yoke_lowering *low, const yoke_node *node, yoke_value value, int buffer)
-{
-    if (yoke_lowering_may_take(low, node, value)) {
-        yoke_lowering_buffer_add(low, node->out[0], low->microbatch, buffer);
-        return;
-    }
-    const int operands[] = {
-        buffer, yoke_lowering_buffer_add(low, node->out[0], low->microbatch, YOKE_NO_BUFFER)};
-    yoke_lowering_emit(
-        low, YOKE_OPCODE_COPY,
-        (yoke_instruction){
-            .node = YOKE_NO_NODE, .transfer = YOKE_NO_TRANSFER, .n_in = 1, .n_out = 1},
-        operands);
-}
-
 /* This stage's part, then the sum over the stages. */
-static void emit_spanning(yoke_lowering *low, const yoke_node *node, int *in)
+static void emit_spanning(yoke_lowering *low, const yoke_node *node)
 {
     int n_here = 0, here = -1;
     for (int i = 0; i < node->n_in; i++) {
         bool mine = yoke_place_contributor(low->set, node, i) == low->stage;
-        in[i] = mine ? yoke_lowering_buffer(low, node->in[i], low->microbatch) : YOKE_NO_BUFFER;
+        low->operands[i] =
+            mine ? yoke_lowering_buffer(low, node->in[i], low->microbatch) : YOKE_NO_BUFFER;
         n_here += mine;
         here = mine ? i : here;
     }
     if (node->op == YOKE_OP_ADD && n_here == 1) {
-        copy_or_take(low, node, node->in[here], in[here]);
+        yoke_lowering_take_or_copy(low, node, node->in[here]);
     } else {
-        emit_kernel(low, node, node->n_in, in);
+        emit_kernel(low, node);
     }
     int buffer = yoke_lowering_buffer(low, node->out[0], low->microbatch);
     yoke_lowering_sum_stages(low, node->out[0], buffer, low->set->stages[node->out[0]]);
@@ -215,18 +200,17 @@ static bool moves_bytes(const yoke_node *node)
 static void emit_node(yoke_lowering *low, const yoke_node *node)
 {
     low->block = node->block;
-    int *in = YOKE_ARENA_NEW(low->set->arena, int, node->n_in);
     if (spans_stages(low, node)) {
-        emit_spanning(low, node, in);
+        emit_spanning(low, node);
         return;
     }
     for (int i = 0; i < node->n_in; i++) {
-        in[i] = input_buffer(low, node, i, low->microbatch);
+        low->operands[i] = input_buffer(low, node, i);
     }
     if (moves_bytes(node)) {
-        yoke_lowering_convert(low, node, low->microbatch);
+        yoke_lowering_convert(low, node);
     } else {
-        emit_kernel(low, node, node->n_in, in);
+        emit_kernel(low, node);
     }
 }
 
@@ -288,7 +272,7 @@ static void emit_action(yoke_lowering *low, const yoke_action *action)
         }
         emit_node(low, node);
         for (int k = 0; k < node->n_out; k++) {
-            yoke_lowering_send(low, node->out[k], action->microbatch);
+            yoke_lowering_send(low, node->out[k]);
         }
     }
 }

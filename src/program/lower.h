@@ -33,6 +33,7 @@ typedef struct yoke_lowering {
     int n_microbatches;
     const int *chunk_of_block;
     int *buffer_of;          /* [values][microbatches + 1] of the rank at hand, or YOKE_NO_BUFFER */
+    int *operands;           /* scratch: buffers of the node at hand, inputs first */
     bool *wanted;            /* [values] scratch of receiving */
     bool *written;           /* [values] accumulators that already hold a micro-batch */
     int *last_read;          /* [values] node on this stage that reads it last, if that is known */
@@ -70,16 +71,19 @@ void yoke_lowering_emit(yoke_lowering *low, yoke_opcode opcode, yoke_instruction
 /* True if `node` is the last to read `value` on this rank and nobody else holds on to it: then a
  * result may take its storage. */
 bool yoke_lowering_may_take(const yoke_lowering *low, const yoke_node *node, yoke_value value);
+/* The buffer of the node's result, to begin with equal to `value`: its storage taken over, or a
+ * copy if somebody else still wants that. */
+int yoke_lowering_take_or_copy(yoke_lowering *low, const yoke_node *node, yoke_value value);
 bool yoke_value_is_per_microbatch(const yoke_value_info *info);
 
 /* --- exchange.c: messages and collectives --- */
 
-void yoke_lowering_send(yoke_lowering *low, yoke_value value, int microbatch);
+void yoke_lowering_send(yoke_lowering *low, yoke_value value); /* to all stages that read it */
 int yoke_lowering_receive(yoke_lowering *low, yoke_value value, int microbatch); /* starts it */
 void yoke_lowering_wait(yoke_lowering *low, int transfer);
 void yoke_lowering_wait_sends(yoke_lowering *low);
 /* `node` is a convert along an axis whose conversion moves bytes. */
-void yoke_lowering_convert(yoke_lowering *low, const yoke_node *node, int microbatch);
+void yoke_lowering_convert(yoke_lowering *low, const yoke_node *node);
 /* Sums the buffer of `value` in place over the stages in `stages`. */
 void yoke_lowering_sum_stages(yoke_lowering *low, yoke_value value, int buffer, uint64_t stages);
 

@@ -162,6 +162,15 @@ static int widest_window(const yoke_program_set *set, const yoke_program *progra
     return (int)widest;
 }
 
+static int most_inputs(const yoke_graph *graph)
+{
+    int most = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        most = graph->nodes[i].n_in > most ? graph->nodes[i].n_in : most;
+    }
+    return most;
+}
+
 static void lower_all(yoke_program_set *set, const yoke_program_request *request,
                       const int *chunk_of_block)
 {
@@ -173,6 +182,7 @@ static void lower_all(yoke_program_set *set, const yoke_program_request *request
         .n_microbatches = request->microbatches,
         .chunk_of_block = chunk_of_block,
         .buffer_of = YOKE_ARENA_NEW(set->arena, int, n_values *(request->microbatches + 1)),
+        .operands = YOKE_ARENA_NEW(set->arena, int, most_inputs(graph) + YOKE_MAX_OUTPUTS),
         .wanted = YOKE_ARENA_NEW(set->arena, bool, n_values),
         .written = YOKE_ARENA_NEW(set->arena, bool, n_values),
         .last_read = YOKE_ARENA_NEW(set->arena, int, n_values),
@@ -192,7 +202,7 @@ static void lower_all(yoke_program_set *set, const yoke_program_request *request
     }
 }
 
-/* Of all ranks together. A kernel takes up to 0.9 KB with its buffers and operands (measured on the
+/* Of all ranks together. A kernel takes up to 0.7 KB with its buffers and operands (measured on the
  * tiny presets, 1 to 8 ranks), so these fill the 8 GiB that an arena has. */
 static const int64_t MOST_KERNELS = 8000000;
 
