@@ -292,17 +292,6 @@ static void test_tp_of_grouped_queries(void **state)
     yoke_graph_destroy(graph);
 }
 
-/* Extents of each rank's piece along the dim that tp cuts. */
-static void assert_pieces(const char *name, int dim, const int64_t *extents)
-{
-    const yoke_value_info *i = info(find(name));
-    assert_int_equal(i->layout.place[YOKE_AXIS_TP], dim);
-    for (int rank = 0; rank < graph->mesh.size[YOKE_AXIS_TP]; rank++) {
-        yoke_shard shard = yoke_layout_shard(&graph->mesh, i->layout, &i->shape, rank);
-        assert_int_equal(shard.extent[dim], extents[rank]);
-    }
-}
-
 /* Whatever it costs, attention is not divided along key/value heads alone: that is no sum. */
 static void test_key_heads_go_with_query_heads(void **state)
 {
@@ -323,6 +312,17 @@ static void test_key_heads_go_with_query_heads(void **state)
     }
     assert_int_equal(n_attention, 2);
     yoke_graph_destroy(graph);
+}
+
+/* Extents of each rank's piece along the dim that tp cuts. */
+static void assert_pieces(const char *name, int dim, const int64_t *extents)
+{
+    const yoke_value_info *i = info(find(name));
+    assert_int_equal(i->layout.place[YOKE_AXIS_TP], dim);
+    for (int rank = 0; rank < graph->mesh.size[YOKE_AXIS_TP]; rank++) {
+        yoke_shard shard = yoke_layout_shard(&graph->mesh, i->layout, &i->shape, rank);
+        assert_int_equal(shard.extent[dim], extents[rank]);
+    }
 }
 
 static void test_uneven_division(void **state)

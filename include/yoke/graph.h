@@ -1,10 +1,10 @@
 /*
  * Graph: a training step written once, as if for one device.
  *
- * A value is a tensor whose dims are letters ("btd"); each letter has one extent in a graph. A node
- * applies an operator to values. Model code calls the builders below and reads as formulas: they
- * return value ids, never a status. The graph keeps the first error, and yoke_graph_finish reports
- * it. There is no rank, axis or collective here.
+ * A value is a tensor whose dims are different letters ("btd"); each letter has one extent in a
+ * graph. A node applies an operator to values; the loss must depend on each. Model code calls the
+ * builders below and reads as formulas: they return value ids, never a status. The graph keeps the
+ * first error, and yoke_graph_finish reports it. There is no rank, axis or collective here.
  *
  * The letters (a model may use others, which no axis will shard):
  *   b batch   t tokens   s key tokens   d width   h query heads   k key/value heads   x head width
@@ -51,7 +51,8 @@ yoke_value yoke_weight(yoke_graph *graph, const char *name, const char *dims,
 yoke_value yoke_bias(yoke_graph *graph, const char *name, const char *dims); /* 0; no decay */
 yoke_value yoke_gain(yoke_graph *graph, const char *name, const char *dims); /* 1; no decay */
 
-/* Says that training leaves a parameter as it is: it has no gradient, no moments and no update. */
+/* Says that training leaves a parameter as it is: it has no gradient, no moments and no update. One
+ * at least must be left to train. */
 void yoke_freeze(yoke_graph *graph, yoke_value parameter);
 
 /* Operators. Shapes are given by letters; the sources of the formulas stand in src/op/. */
@@ -74,7 +75,7 @@ yoke_value yoke_layer_norm(yoke_graph *graph, yoke_value a, yoke_value gain, yok
                            float epsilon);
 yoke_value yoke_rms_norm(yoke_graph *graph, yoke_value a, yoke_value gain, float epsilon);
 
-/* Rotary embedding of [b, t, heads, x], halves rotated as HuggingFace does; positions [b, t]. */
+/* Rotary embedding of [b,t,heads,x] at int32 positions [b,t]; HuggingFace's halves rotated. */
 yoke_value yoke_rope(yoke_graph *graph, yoke_value a, yoke_value positions, float base);
 
 /* Causal attention of q [b,t,h,x] over k and v [b,t,h,x] or, with grouped queries, [b,t,k,x]; scale

@@ -80,11 +80,12 @@ int64_t yoke_session_parameter_count(const yoke_session *session);
 typedef enum yoke_fetch { YOKE_FETCH_WEIGHT, YOKE_FETCH_GRADIENT } yoke_fetch;
 
 /* The whole tensor, put together from the ranks' pieces: the weight now, or the gradient of the
- * last step before clipping. After a run. `out` [elements]. All replicas are compared: YOKE_CHECK
- * if two ranks hold different bits. */
+ * last step before clipping. After a run. `out` [elements]; the gradient of a frozen
+ * parameter is 0. All replicas are compared: YOKE_CHECK if two ranks hold different bits. */
 yoke_status yoke_session_fetch(yoke_session *session, yoke_fetch what, int index,
                                float *out) YOKE_MUST_USE;
-/* Writes a whole tensor into the pieces of all ranks; before or between runs. */
+/* Writes a whole tensor into the pieces of all ranks; before or between runs. YOKE_BAD_INPUT for an
+ * element that is not finite; YOKE_NO_MEMORY as in a run. */
 yoke_status yoke_session_load(yoke_session *session, int index, const float *in) YOKE_MUST_USE;
 
 /* Logits [batch, t, v] of `tokens` [batch, t], without dropout: one forward pass on the session's

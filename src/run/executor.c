@@ -193,7 +193,7 @@ int64_t yoke_executor_scratch_bytes(const yoke_graph *graph, const yoke_program 
 {
     const yoke_node *node = &graph->nodes[instruction->node];
     if (instruction->n_in + instruction->n_out > MAX_SHAPED + YOKE_MAX_OUTPUTS) {
-        return 0; /* pack: many scalars, no scratch */
+        return 0; /* pack or add of many: no scratch */
     }
     yoke_tensor tensors[MAX_SHAPED + YOKE_MAX_OUTPUTS];
     for (int i = 0; i < instruction->n_in + instruction->n_out; i++) {
