@@ -129,6 +129,7 @@ static const refusal refusals[] = {
     {{"train", DATA, "--model", "key.json"}, {"n_layers", "n_layer"}},
     {{"train", DATA, "--model", "heads.json"}, {"30", "4"}},
     {{"train", DATA, "--set", "model.n_layr=2"}, {"n_layr", "n_layer"}},
+    {{"train", DATA, "--set", "model.preset=gpt2"}, {"--set", "model.preset", "--model gpt2"}},
     {{"train", DATA, "--set", "model.n_layer=two"}, {"n_layer", "two"}},
     {{"train", DATA, "--set", "model.n_layer=0"}, {"n_layer", "0"}},
     {{"train", DATA, "--model.n_head", "3"}, {"128", "3"}},

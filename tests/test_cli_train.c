@@ -503,8 +503,16 @@ static void test_folder_that_cannot_be_made_leaves_nothing(void **state)
     assert_false(cli_exists(place, "new"));
     cli_expect(place, 2, CLI_ARGS("train", TINY, "--steps", "1", "--run_dir", "a/first"));
     assert_non_null(strstr(place->err, "a/first already holds"));
-    /* Root may write everywhere. */
     char path[CLI_PATH_BYTES];
+    /* As if another run had begun there since the folder was looked at: stat sees no file, and none can be made. */
+    cli_path(place, "race", path);
+    assert_int_equal(mkdir(path, 0777), 0);
+    cli_path(place, "race/metrics.jsonl", path);
+    assert_int_equal(symlink("gone", path), 0);
+    cli_expect(place, 2, CLI_ARGS("train", TINY, "--steps", "1", "--run_dir", "race"));
+    assert_non_null(strstr(place->err, "another run has begun in race"));
+    assert_false(cli_exists(place, "race/config.yaml"));
+    /* Root may write everywhere. */
     cli_path(place, "read-only", path);
     assert_int_equal(mkdir(path, 0555), 0);
     if (access(path, W_OK) != 0) {

@@ -72,6 +72,12 @@ static yoke_status apply_model_keys(yoke_model_config *model, const yoke_setting
             continue;
         }
         const char *key = setting->key + strlen(MODEL_PREFIX);
+        if (strcmp(key, "preset") == 0 || strcmp(key, "path") == 0) {
+            return YOKE_FAIL(YOKE_BAD_INPUT,
+                             "%s: %s is not a key; write --model %.80s on the command line, or "
+                             "%s below `model:` in a run file",
+                             setting->where, setting->key, setting->value, key);
+        }
         YOKE_TRY(locate(yoke_model_config_set(model, key, setting->value), setting));
     }
     return YOKE_OK;

@@ -123,6 +123,22 @@ static yoke_status make_named(yoke_run_folder *folder, const char *run_dir, yoke
     return YOKE_OK;
 }
 
+/* Makes a folder below runs/, if no other run was faster: its mkdir decides. */
+static yoke_status make_alone(yoke_run_folder *folder, char *path, yoke_arena *arena, bool *made)
+{
+    size_t made_from = existing_part(path, arena);
+    YOKE_TRY(make_folders(yoke_arena_copy_text(arena, "runs")));
+    *made = mkdir(path, 0777) == 0;
+    int error = errno;
+    if (!*made && error != EEXIST) {
+        remove_made(path, made_from, arena);
+        return fail_mkdir(path, error);
+    }
+    folder->path = path;
+    folder->made_from = made_from;
+    return YOKE_OK;
+}
+
 /* runs/<model>-<time>, with a number behind it if two runs begin in one second. */
 static yoke_status make_new(yoke_run_folder *folder, const char *model_name, yoke_arena *arena)
 {
@@ -135,8 +151,10 @@ static yoke_status make_new(yoke_run_folder *folder, const char *model_name, yok
     for (int try = 1; try <= MOST_TRIES; try++) {
         char *path = yoke_arena_print(arena, try == 1 ? "runs/%s-%s" : "runs/%s-%s-%d", model_name,
                                       stamp, try);
-        if (!exists(path)) {
-            return make_named(folder, path, arena);
+        bool made;
+        YOKE_TRY(make_alone(folder, path, arena, &made));
+        if (made) {
+            return YOKE_OK;
         }
     }
     return YOKE_FAIL(YOKE_IO, "runs/%s-%s and %d more exist; name a folder with --run_dir",
@@ -159,14 +177,23 @@ static yoke_status write_first_files(yoke_run_folder *folder, const yoke_run_con
                                      yoke_arena *arena)
 {
     const char *metrics = yoke_arena_print(arena, "%s/metrics.jsonl", folder->path);
-    YOKE_TRY(write_text(yoke_arena_print(arena, "%s/config.yaml", folder->path),
-                        yoke_run_config_print(run, arena)));
+    /* First, because it can be made only once: of two runs in one folder one ends here, and spoils nothing. */
     folder->metrics = fopen(metrics, "wx");
+    if (!folder->metrics && errno == EEXIST) {
+        return YOKE_FAIL(YOKE_BAD_INPUT, "another run has begun in %s; name another with --run_dir",
+                         folder->path);
+    }
     if (!folder->metrics) {
         int error = errno;
         return YOKE_FAIL(YOKE_IO, "cannot make %s: %s", metrics, strerror(error));
     }
-    return YOKE_OK;
+    yoke_status status = write_text(yoke_arena_print(arena, "%s/config.yaml", folder->path),
+                                    yoke_run_config_print(run, arena));
+    if (status) {
+        (void)fclose(folder->metrics);
+        (void)unlink(metrics);
+    }
+    return status;
 }
 
 yoke_status yoke_run_folder_create(yoke_run_folder *folder, const yoke_run_config *run,
@@ -179,7 +206,6 @@ yoke_status yoke_run_folder_create(yoke_run_folder *folder, const yoke_run_confi
                       : make_new(folder, run->model_name, arena));
     yoke_status status = write_first_files(folder, run, arena);
     if (status) {
-        (void)unlink(yoke_arena_print(arena, "%s/config.yaml", folder->path));
         remove_made(folder->path, folder->made_from, arena);
         *folder = (yoke_run_folder){0};
     }
