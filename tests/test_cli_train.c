@@ -470,6 +470,34 @@ static void test_generate_takes_tokens(void **state)
     assert_non_null(strstr(place->err, "both"));
 }
 
+/* A model of long sequences, and more of them than any machine has memory for. */
+static void test_generate_refuses_what_does_not_fit(void **state)
+{
+    cli_place *place = *state;
+    static const char key[] = "\"max_position_embeddings\": ";
+    char path[CLI_PATH_BYTES];
+    cli_expect(place, 0,
+               CLI_ARGS("train", "--model", "llama-tiny", "--data", "text.txt", "--seq_len", "8",
+                        "--batch_size", "2", "--steps", "1", "--run_dir", "llama"));
+    read_run_file(place, "llama", "config.json", file_text);
+    char *length = strstr(file_text, key);
+    assert_non_null(length);
+    length += sizeof key - 1;
+    char *rest = strchr(length, ',');
+    assert_non_null(rest);
+    static char changed[CLI_OUTPUT_BYTES];
+    (void)snprintf(changed, sizeof changed, "%.*s16777216%s", (int)(length - file_text), file_text,
+                   rest);
+    cli_path(place, "long", path);
+    assert_int_equal(mkdir(path, 0777), 0);
+    cli_write_text(place, "long/config.json", changed);
+    cli_path(place, "long/model.safetensors", path);
+    assert_int_equal(symlink("../llama/model.safetensors", path), 0);
+    cli_expect(place, 0, CLI_ARGS("generate", "--run", "long", "--tokens", "2"));
+    cli_expect(place, 1, CLI_ARGS("generate", "--run", "long", "--tokens", "16777216"));
+    assert_non_null(strstr(place->err, "a window of 16777216 tokens; use fewer --tokens"));
+}
+
 /* A run goes on from the weights of another: its first loss is not that of random weights. */
 static void test_weights_are_taken_up(void **state)
 {
@@ -541,6 +569,7 @@ int main(void)
         cmocka_unit_test(test_parity_keeps_its_contract),
         cmocka_unit_test(test_generate_writes_the_same_text_for_a_seed),
         cmocka_unit_test(test_generate_takes_tokens),
+        cmocka_unit_test(test_generate_refuses_what_does_not_fit),
         cmocka_unit_test(test_weights_are_taken_up),
         cmocka_unit_test(test_folder_that_cannot_be_made_leaves_nothing),
     };

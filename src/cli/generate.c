@@ -174,6 +174,13 @@ static yoke_status load(generate_state *generation)
     generation->vocab_size = generation->model.model->vocab_size(&generation->model);
     YOKE_TRY(read_prompt(generation));
     choose_window(generation);
+    /* Before the logits: it refuses a window that does not fit into the machine. */
+    status = open_session(generation);
+    if (yoke_status_code(status) == YOKE_NO_MEMORY) {
+        status = yoke_status_prefix(status, "a window of %" PRId64 " tokens; use fewer --tokens",
+                                    generation->window);
+    }
+    YOKE_TRY(status);
     size_t bytes = sizeof(float) * (size_t)(generation->window * generation->vocab_size);
     generation->logits = yoke_block_alloc(bytes);
     generation->order = yoke_block_alloc(sizeof(int32_t) * (size_t)generation->vocab_size);
@@ -183,7 +190,7 @@ static yoke_status load(generate_state *generation)
                          " tokens, %zu bytes; use fewer --tokens",
                          generation->window, bytes);
     }
-    return open_session(generation);
+    return YOKE_OK;
 }
 
 /* One pass over the last tokens; what follows them in the window is padding that causal attention never sees. */
