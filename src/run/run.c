@@ -1,6 +1,7 @@
 /* Running a session: the world of its ranks, the launch, and what the launcher reads meanwhile. */
 #include <math.h>
 #include <stdatomic.h>
+#include <string.h>
 #include "run/session.h"
 
 /* --- Counters --------------------------------------------------------------------------------- */
@@ -78,6 +79,17 @@ yoke_status yoke_session_world_create(const yoke_session *session, size_t user_b
     return status;
 }
 
+/* An instruction without its number, which the launcher writes itself. */
+static const char *name_instruction(const yoke_program_set *set, int rank, int64_t index,
+                                    char *buffer, int buffer_bytes)
+{
+    char text[256];
+    (void)yoke_instruction_print(set, rank, index, text, (int)sizeof text);
+    const char *space = strchr(text, ' ');
+    snprintf(buffer, (size_t)buffer_bytes, "%s", space ? space + 1 : text);
+    return buffer;
+}
+
 /* The name of a marked instruction. */
 static const char *describe(void *user, int rank, int64_t mark, char *buffer, int buffer_bytes)
 {
@@ -89,7 +101,7 @@ static const char *describe(void *user, int rank, int64_t mark, char *buffer, in
         int64_t first;
         offsets_of(session, *p, &groups, &first);
         if ((*p)->set && mark >= first && mark - first < (*p)->set->programs[rank].n_instructions) {
-            return yoke_instruction_print((*p)->set, rank, mark - first, buffer, buffer_bytes);
+            return name_instruction((*p)->set, rank, mark - first, buffer, buffer_bytes);
         }
     }
     snprintf(buffer, (size_t)buffer_bytes, "set-up");
