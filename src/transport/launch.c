@@ -112,7 +112,15 @@ static void interrupt(yoke_crew *crew)
     yoke_job_abort(crew->world, &cause);
 }
 
-/* Callbacks and watchdog, if it is time. */
+static void ask_interrupted(yoke_crew *crew)
+{
+    const yoke_launch *launch = crew->launch;
+    if (launch->interrupted && launch->interrupted(launch->user)) {
+        interrupt(crew);
+    }
+}
+
+/* Callback and watchdog, if it is time. */
 static void look_after(yoke_crew *crew, double now_s)
 {
     const yoke_launch *launch = crew->launch;
@@ -123,9 +131,6 @@ static void look_after(yoke_crew *crew, double now_s)
     crew->polled_s = now_s;
     if (launch->poll) {
         launch->poll(launch->user);
-    }
-    if (launch->interrupted && launch->interrupted(launch->user)) {
-        interrupt(crew);
     }
     yoke_crew_watch(crew, elapsed_s < most_elapsed_s ? elapsed_s : most_elapsed_s);
 }
@@ -173,6 +178,8 @@ static void run_to_end(yoke_crew *crew, const yoke_crew_kind *kind)
     for (;;) {
         /* Read before collecting: a rank that ends after that wakes the launcher again. */
         uint32_t seen = atomic_load_explicit(&n_ended->word, memory_order_acquire);
+        /* Before collecting: a signal to the whole job is the user's wish, not a lost rank. */
+        ask_interrupted(crew);
         bool leaving = collect_all(crew, kind);
         if (crew->n_gone == crew->n_started) {
             break;

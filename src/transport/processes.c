@@ -25,7 +25,9 @@ run_child(yoke_endpoint *endpoint, pid_t launcher)
         /* It died before the line above. */
         _exit(1);
     }
+    /* Ctrl-C is the launcher's to answer; a rank told to end ends, whatever the program does. */
     (void)signal(SIGINT, SIG_IGN);
+    (void)signal(SIGTERM, SIG_DFL);
     yoke_rank_run(endpoint);
     (void)fflush(NULL);
     _exit(endpoint->self->report.end == YOKE_RANK_GOOD ? 0 : 1);
