@@ -178,6 +178,18 @@ static void assert_says(const cli_place *place, const char *part)
     }
 }
 
+/* "in #41 wait ...", and not "in #41 #41 wait ...". */
+static void assert_numbers_once(const cli_place *place)
+{
+    for (const char *at = strstr(place->err, "in #"); at; at = strstr(at + 1, "in #")) {
+        const char *name = at + strlen("in #");
+        name += strspn(name, "0123456789 ");
+        if (*name == '#') {
+            fail_msg("an instruction is numbered twice: %s", place->err);
+        }
+    }
+}
+
 /* The summary tells how it ended, and why. */
 static void assert_summary(const cli_place *place, const char *ended, const char *why)
 {
@@ -198,7 +210,17 @@ static void test_a_rank_is_killed(void **state)
     finish(&j, 1);
     assert_says(j.place, "rank 3 of 8 was killed by signal 9 (Killed) in #");
     assert_says(j.place, "waited for it in #");
+    assert_numbers_once(j.place);
     assert_summary(j.place, "failed", "rank 3 of 8 was killed by signal 9");
+}
+
+/* The plain `kill`: the command's own answer to it must not live on in its ranks. */
+static void test_a_rank_is_told_to_end(void **state)
+{
+    job j = start(*state, "dp=2,tp=2,pp=2");
+    hit(&j, j.ranks[5], SIGTERM);
+    finish(&j, 1);
+    assert_says(j.place, "rank 5 of 8 was killed by signal 15 (Terminated) in #");
 }
 
 static void test_a_rank_is_stopped(void **state)
@@ -278,10 +300,15 @@ static void test_ctrl_c_at_the_start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        AT_A_PLACE(test_a_rank_is_killed),       AT_A_PLACE(test_a_rank_is_stopped),
-        AT_A_PLACE(test_a_rank_breaks),          AT_A_PLACE(test_ctrl_c),
-        AT_A_PLACE(test_ctrl_c_to_all),          AT_A_PLACE(test_ctrl_c_twice),
-        AT_A_PLACE(test_the_launcher_is_killed), AT_A_PLACE(test_ctrl_c_at_the_start),
+        AT_A_PLACE(test_a_rank_is_killed),
+        AT_A_PLACE(test_a_rank_is_stopped),
+        AT_A_PLACE(test_a_rank_is_told_to_end),
+        AT_A_PLACE(test_a_rank_breaks),
+        AT_A_PLACE(test_ctrl_c),
+        AT_A_PLACE(test_ctrl_c_to_all),
+        AT_A_PLACE(test_ctrl_c_twice),
+        AT_A_PLACE(test_the_launcher_is_killed),
+        AT_A_PLACE(test_ctrl_c_at_the_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
