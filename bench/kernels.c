@@ -196,6 +196,7 @@ static void bench_run(const bench *b, const double rates[2])
                                   .n_heads = 12,
                                   .n_kv_heads = 12,
                                   .n_tokens = 256,
+                                  .causal = true,
                                   .contraction = b->contraction,
                                   .optimizer = &optimizer,
                                   .global[0] = {3, {4, 256, 768}}};

@@ -41,7 +41,8 @@ static yoke_value logits(yoke_graph *g, const yoke_model_config *config, const y
         yoke_value v = yoke_matmul(g, "btd,dhx->bthx", n, weight(g, i, "wv", "dhx"));
         q = yoke_rope(g, q, build->positions, 1e4f);
         k = yoke_rope(g, k, build->positions, 1e4f);
-        yoke_value heads = yoke_attention(g, "attention", (const yoke_value[]){q, k, v}, 0.0f);
+        yoke_value heads =
+            yoke_attention(g, "attention", (const yoke_value[]){q, k, v}, 0.0f, true);
         yoke_value wide = yoke_matmul(g, "btd,df->btf", n, weight(g, i, "w1", "df"));
         yoke_value y = yoke_matmul(g, "bthx,hxd->btd", heads, weight(g, i, "wo", "hxd"));
         yoke_value z = yoke_matmul(g, "btf,fd->btd", yoke_gelu(g, wide), weight(g, i, "w2", "fd"));

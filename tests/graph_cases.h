@@ -80,7 +80,7 @@ static inline yoke_value gpt2_layer(yoke_graph *g, const graph_case *c, int64_t 
         qkv[k] = yoke_add_bias(g, yoke_matmul(g, "btd,dhx->bthx", a, w),
                                case_bias(g, biases[k], i, "hx"));
     }
-    yoke_value y = yoke_attention(g, case_name(text, "attention", i), qkv, c->rate);
+    yoke_value y = yoke_attention(g, case_name(text, "attention", i), qkv, c->rate, true);
     y = yoke_matmul(g, "bthx,hxd->btd", y, case_weight(g, "wo", i, "hxd"));
     y = yoke_add_bias(g, y, case_bias(g, "bo", i, "d"));
     x = yoke_add(g, x, yoke_dropout(g, case_name(text, "drop1", i), y, c->rate));
@@ -104,7 +104,7 @@ static inline yoke_value llama_layer(yoke_graph *g, const graph_case *c, int64_t
     yoke_value v = yoke_matmul(g, rule, a, case_weight(g, "wv", i, dims));
     const yoke_value qkv[3] = {yoke_rope(g, q, positions, 10000), yoke_rope(g, k, positions, 10000),
                                v};
-    yoke_value y = yoke_attention(g, case_name(text, "attention", i), qkv, 0);
+    yoke_value y = yoke_attention(g, case_name(text, "attention", i), qkv, 0, true);
     x = yoke_add(g, x, yoke_matmul(g, "bthx,dhx->btd", y, case_weight(g, "wo", i, "dhx")));
     a = yoke_rms_norm(g, x, case_gain(g, "n2", i), 1e-6f);
     yoke_value h = yoke_swiglu(g, yoke_matmul(g, "btd,fd->btf", a, case_weight(g, "w1", i, "fd")),

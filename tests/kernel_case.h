@@ -172,6 +172,7 @@ static inline void attributes_fill(kernel_case *c, const op_case *row, const cas
                                       .n_heads = sizes->n_heads,
                                       .n_kv_heads = sizes->n_kv_heads,
                                       .n_tokens = s.offset + s.extent,
+                                      .causal = true,
                                       .decay = 0.1f,
                                       .contraction = row->contraction,
                                       .optimizer = &c->optimizer};

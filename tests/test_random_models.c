@@ -119,7 +119,7 @@ static yoke_value attention(writer *w, yoke_value x)
     }
     bool drops = throw(&w->dice, 2) && w->build->training;
     const yoke_value qkv[] = {q, k, v};
-    yoke_value y = yoke_attention(w->g, fresh_name(w, name), qkv, drops ? 0.1f : 0.0f);
+    yoke_value y = yoke_attention(w->g, fresh_name(w, name), qkv, drops ? 0.1f : 0.0f, true);
     return yoke_add(w->g, x, yoke_matmul(w->g, "bthx,hxd->btd", y, fresh_weight(w, "hxd")));
 }
 

@@ -16,6 +16,7 @@
 #ifndef YOKE_GRAPH_H
 #define YOKE_GRAPH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include "yoke/layout.h"
@@ -78,9 +79,11 @@ yoke_value yoke_rms_norm(yoke_graph *graph, yoke_value a, yoke_value gain, float
 /* Rotary embedding of [b,t,heads,x] at int32 positions [b,t]; HuggingFace's halves rotated. */
 yoke_value yoke_rope(yoke_graph *graph, yoke_value a, yoke_value positions, float base);
 
-/* Causal attention of q [b,t,h,x] over k and v [b,t,h,x] or, with grouped queries, [b,t,k,x]; scale
- * 1/sqrt(x). Probabilities are dropped with `rate` at the site `name`. */
-yoke_value yoke_attention(yoke_graph *graph, const char *name, const yoke_value qkv[3], float rate);
+/* Attention of q [b,t,h,x] over k and v [b,t,h,x] or, with grouped queries, [b,t,k,x]; scale
+ * 1/sqrt(x). A token sees those up to itself if causal, else all. Probabilities are dropped with
+ * `rate` at the site `name`. */
+yoke_value yoke_attention(yoke_graph *graph, const char *name, const yoke_value qkv[3], float rate,
+                          bool causal);
 
 yoke_value yoke_gelu(yoke_graph *graph, yoke_value a);                     /* tanh form */
 yoke_value yoke_swiglu(yoke_graph *graph, yoke_value gate, yoke_value up); /* silu(gate) * up */

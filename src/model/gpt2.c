@@ -98,7 +98,8 @@ static yoke_value attention(const network *net, const yoke_scope *layer, yoke_va
             yoke_freeze(g, b);
         }
     }
-    yoke_value y = yoke_scope_attention(layer, "attn.probabilities", qkv, net->attention_rate);
+    yoke_value y =
+        yoke_scope_attention(layer, "attn.probabilities", qkv, net->attention_rate, true);
     yoke_value wo = yoke_scope_weight(layer, "attn.c_proj.weight", "hxd", net->residual_deviation);
     yoke_value bo = yoke_scope_bias(layer, "attn.c_proj.bias", "d");
     return yoke_add_bias(g, yoke_matmul(g, "bthx,hxd->btd", y, wo), bo);

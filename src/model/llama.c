@@ -88,7 +88,7 @@ static yoke_value attention(const network *net, const yoke_scope *layer, yoke_va
     yoke_value v = yoke_matmul(g, kv_rule, x, wv);
     const yoke_value qkv[3] = {yoke_rope(g, q, net->positions, net->theta),
                                yoke_rope(g, k, net->positions, net->theta), v};
-    yoke_value y = yoke_scope_attention(layer, "attention", qkv, 0.0f);
+    yoke_value y = yoke_scope_attention(layer, "attention", qkv, 0.0f, true);
     yoke_value wo = yoke_scope_weight(layer, "self_attn.o_proj.weight", "dhx", deviation);
     return yoke_matmul(g, "bthx,dhx->btd", y, wo);
 }

@@ -50,9 +50,9 @@ yoke_value yoke_scope_dropout(const yoke_scope *scope, const char *name, yoke_va
 }
 
 yoke_value yoke_scope_attention(const yoke_scope *scope, const char *name, const yoke_value qkv[3],
-                                float rate)
+                                float rate, bool causal)
 {
     char full[NAME_BYTES];
     return yoke_attention(scope->graph, site_name(scope, name, full), qkv,
-                          scope->training ? rate : 0.0f);
+                          scope->training ? rate : 0.0f, causal);
 }

@@ -28,7 +28,7 @@ yoke_value yoke_scope_gain(const yoke_scope *scope, const char *name, const char
  * 0. */
 yoke_value yoke_scope_dropout(const yoke_scope *scope, const char *name, yoke_value a, float rate);
 yoke_value yoke_scope_attention(const yoke_scope *scope, const char *name, const yoke_value qkv[3],
-                                float rate);
+                                float rate, bool causal);
 
 #ifdef __cplusplus
 }

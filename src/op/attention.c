@@ -1,11 +1,14 @@
 /*
- * Causal attention with grouped queries (Vaswani et al. 2017; Ainslie et al., "GQA", 2023),
- * computed in tiles with the log-sum-exp of each row kept for the backward pass (Dao et al.,
- * "FlashAttention", 2022).
+ * Attention with grouped queries, causal or of all to all (Vaswani et al. 2017; Ainslie et al.,
+ * "GQA", 2023), computed in tiles with the log-sum-exp of each row kept for the backward pass (Dao
+ * et al., "FlashAttention", 2022).
  *
  * Heads may be divided. Key/value heads go with the query heads where they divide too; otherwise
  * they stay whole on every rank, which uses those that its query heads need, and their gradients
  * are partial sums.
+ *
+ * Query tokens may be divided, and are another letter than key tokens: each piece of the queries
+ * wants all keys and values, and their gradients are partial sums.
  */
 #include <math.h>
 #include <string.h>
@@ -38,13 +41,14 @@ static bool shapes_fit(yoke_graph *graph, const yoke_value qkv[3])
     return yoke_value_expect(graph, "values of attention", qkv[2], k->dims);
 }
 
-yoke_value yoke_attention(yoke_graph *graph, const char *name, const yoke_value qkv[3], float rate)
+yoke_value yoke_attention(yoke_graph *graph, const char *name, const yoke_value qkv[3], float rate,
+                          bool causal)
 {
     if (!yoke_values_good(graph, qkv, 3) || !shapes_fit(graph, qkv)) {
         return YOKE_NO_VALUE;
     }
     const yoke_value_info *q = yoke_value_get(graph, qkv[0]), *k = yoke_value_get(graph, qkv[1]);
-    const char *const rules[] = {"bthx", key_rule(k->dims), key_rule(k->dims)};
+    const char *const rules[] = {"bqhx", key_rule(k->dims), key_rule(k->dims)};
     return yoke_node_add(
         graph,
         &(yoke_node_spec){.op = YOKE_OP_ATTENTION,
@@ -52,8 +56,10 @@ yoke_value yoke_attention(yoke_graph *graph, const char *name, const yoke_value 
                           .in = qkv,
                           .in_rules = rules,
                           .out_dims = {"bthx", "bth"},
+                          .out_rules = {"bqhx", "bqh"},
                           .attributes = {.scale = 1.0f / sqrtf((float)q->shape.extent[3]),
                                          .rate = rate,
+                                         .causal = causal,
                                          .site = rate > 0 ? yoke_random_name(name) : 0,
                                          .n_heads = q->shape.extent[2],
                                          .n_kv_heads = k->shape.extent[2],
@@ -65,7 +71,7 @@ static void gradient(yoke_graph *graph, const yoke_node *node, const yoke_value 
                      yoke_value *d_in)
 {
     const char *kv = yoke_value_get(graph, node->in[1])->dims;
-    const char *const rules[] = {"bthx", key_rule(kv), key_rule(kv), "bthx", "bth", "bthx"};
+    const char *const rules[] = {"bqhx", key_rule(kv), key_rule(kv), "bqhx", "bqh", "bqhx"};
     const yoke_value in[] = {node->in[0],  node->in[1],  node->in[2],
                              node->out[0], node->out[1], d_out[0]};
     yoke_node_add(graph,
@@ -74,16 +80,18 @@ static void gradient(yoke_graph *graph, const yoke_node *node, const yoke_value 
                                     .in = in,
                                     .in_rules = rules,
                                     .out_dims = {"bthx", kv, kv},
-                                    .out_rules = {"bthx", key_rule(kv), key_rule(kv)},
+                                    .out_rules = {"bqhx", key_rule(kv), key_rule(kv)},
                                     .attributes = node->attributes},
                   d_in);
 }
 
-/* Two products of [t,x] with [s,x] a head; half of it is masked. */
+/* Two products of [t,x] with [s,x] a head; half of it is masked if causal. */
 static double forward_flops(const yoke_graph *graph, const yoke_node *node)
 {
     const yoke_value_info *q = yoke_value_get(graph, node->in[0]);
-    return 2.0 * (double)yoke_shape_elements(&q->shape) * (double)node->attributes.n_tokens;
+    double products = node->attributes.causal ? 1.0 : 2.0;
+    return 2.0 * products * (double)yoke_shape_elements(&q->shape) *
+           (double)node->attributes.n_tokens;
 }
 
 /* Five such products: scores again, dv, dp, dq, dk. */
@@ -103,7 +111,7 @@ static char companion(const yoke_graph *graph, const yoke_node *node, char lette
 
 const yoke_op_def yoke_op_attention = {
     .name = "attention",
-    .whole = "tskx",
+    .whole = "skx",
     .companion = companion,
     .gradient = gradient,
     .flops = forward_flops,
@@ -111,7 +119,7 @@ const yoke_op_def yoke_op_attention = {
 
 const yoke_op_def yoke_op_attention_grad = {
     .name = "attention_grad",
-    .whole = "tskx",
+    .whole = "skx",
     .companion = companion,
     .flops = backward_flops,
 };

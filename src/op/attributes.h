@@ -26,6 +26,7 @@ typedef struct yoke_attributes {
     int sign;                              /* rope: +1 forward, -1 gradient */
     uint64_t site;                         /* dropout: yoke_random_name of the site */
     int64_t n_heads, n_kv_heads, n_tokens; /* attention: global sizes */
+    bool causal;                           /* attention: no key behind the query is seen */
     float decay;                           /* adamw: decoupled weight decay of this parameter */
     yoke_contraction contraction;          /* matmul */
     const yoke_optimizer *optimizer;       /* adamw and its control; lives as long as the graph */

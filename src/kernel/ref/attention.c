@@ -1,15 +1,15 @@
 /*
- * Causal attention with grouped queries, one row of scores at a time: memory grows with the number of tokens.
+ * Attention with grouped queries, one row of scores at a time: memory grows with the number of tokens.
  *
- *   score[s] = scale q.k[s] for keys s at or before the query, p = exp(score - lse), lse = log sum exp(score),
+ *   score[s] = scale q.k[s] for the keys s that the query sees, p = exp(score - lse), lse = log sum exp(score),
  *   y = sum of p[s] keep[s] v[s], keep = 0 or 1 / (1 - rate) by dropout, 1 without.
  * Gradient as in FlashAttention-2 (Dao, 2023), which keeps only lse:
  *   dp[s] = keep[s] dy.v[s], delta = dy.y, ds[s] = p[s] (dp[s] - delta),
  *   dq = scale sum of ds[s] k[s], dk[s] = scale sum of ds[s] q, dv[s] = sum of p[s] keep[s] dy over the queries.
  * Query head h uses key/value head h / (n_heads / n_kv_heads), in global numbers (Ainslie et al., "GQA", 2023).
  *
- * Positions are global: a piece of q may begin at any token and any head. A query that sees no key has y = 0 and
- * lse = -inf. Key/value heads that no local query head uses get a gradient of zero: other ranks hold theirs.
+ * A query sees all keys, or the ones at or before it if causal. Positions are global: a piece of q may begin at any
+ * token and any head. A query that sees no key has y = 0 and lse = -inf. Key/value heads that no local query head uses get a gradient of zero: other ranks hold theirs.
  */
 #include "kernel/ref/ref.h"
 
@@ -31,7 +31,7 @@ static query query_get(const yoke_kernel_call *call, int64_t b, int64_t t, int64
     const yoke_shard *k = &call->in[1].shard;
     int64_t token = q->offset[1] + t;
     int64_t head = q->offset[2] + h;
-    int64_t n_keys = token + 1 - k->offset[1];
+    int64_t n_keys = attributes->causal ? token + 1 - k->offset[1] : k->extent[1];
     n_keys = n_keys < 0 ? 0 : n_keys;
     return (query){
         .b = b,

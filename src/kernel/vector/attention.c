@@ -1,5 +1,5 @@
 /*
- * Causal attention over blocks of 48 queries; ref/attention.c says what it is.
+ * Attention over blocks of 48 queries; ref/attention.c says what it is.
  *
  * Heads are dealt to the threads. For each head its keys and values are packed once; then, for each block of queries, all
  * scores of the block, the exponentials, and the weighted sum of the values are three small dense passes. Scores take

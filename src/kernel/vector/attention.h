@@ -23,8 +23,12 @@ typedef struct block {
 
 static inline int64_t visible_keys(const yoke_kernel_call *call, int64_t t)
 {
+    int64_t n_keys = call->in[1].shard.extent[1];
+    if (!call->attributes->causal) {
+        return n_keys;
+    }
     int64_t n = call->in[0].shard.offset[1] + t + 1 - call->in[1].shard.offset[1];
-    return n < 0 ? 0 : smaller(n, call->in[1].shard.extent[1]);
+    return n < 0 ? 0 : smaller(n, n_keys);
 }
 
 /* Local key/value head of the local query head. */
