@@ -86,6 +86,7 @@ yoke_value yoke_attention(yoke_graph *graph, const char *name, const yoke_value 
                           bool causal);
 
 yoke_value yoke_gelu(yoke_graph *graph, yoke_value a);                     /* tanh form */
+yoke_value yoke_gelu_erf(yoke_graph *graph, yoke_value a);                 /* exact */
 yoke_value yoke_swiglu(yoke_graph *graph, yoke_value gate, yoke_value up); /* silu(gate) * up */
 
 /* Zeroes elements with probability `rate` and scales the rest by 1/(1-rate); `name` keys the random

@@ -27,6 +27,8 @@
     X(ATTENTION_GRAD, attention_grad) /* q, k, v, y, lse, dy -> dq, dk, dv */                      \
     X(GELU, gelu)                     /* a -> y */                                                 \
     X(GELU_GRAD, gelu_grad)           /* a, dy -> da */                                            \
+    X(GELU_ERF, gelu_erf)             /* a -> y */                                                 \
+    X(GELU_ERF_GRAD, gelu_erf_grad)   /* a, dy -> da */                                            \
     X(SWIGLU, swiglu)                 /* gate, up -> y */                                          \
     X(SWIGLU_GRAD, swiglu_grad)       /* gate, up, dy -> dgate, dup */                             \
     X(DROPOUT, dropout)               /* a -> y; its own gradient */                               \

@@ -47,33 +47,57 @@ static bool contract(const char *a, const char *b, const char *y, yoke_contracti
     return n_k > 0 && (a_plain || a_turned) && (b_plain || b_turned) && y_plain;
 }
 
-/* y = a b, in whichever order of the operands gives the letters of y. */
-static yoke_value product(yoke_graph *graph, yoke_value a, yoke_value b, const char *y)
+/* An operand and the letters under which the product reads it. */
+typedef struct operand {
+    yoke_value value;
+    const char *rule;
+} operand;
+
+/* y = a b, in whichever order of the operands gives the rule of y. */
+static yoke_value product(yoke_graph *graph, operand a, operand b, operand y, const char *dims)
 {
-    const char *da = yoke_value_get(graph, a)->dims, *db = yoke_value_get(graph, b)->dims;
     yoke_contraction contraction;
-    bool swap = !contract(da, db, y, &contraction);
-    if (swap && !contract(db, da, y, &contraction)) {
+    bool swap = !contract(a.rule, b.rule, y.rule, &contraction);
+    if (swap && !contract(b.rule, a.rule, y.rule, &contraction)) {
         yoke_graph_fail(
             graph,
             "matmul \"%s,%s->%s\" is not one matrix product: the output must be the letters "
             "of one operand that are not summed, then those of the other, each in order",
-            da, db, y);
+            a.rule, b.rule, y.rule);
         return YOKE_NO_VALUE;
     }
-    const yoke_value in[] = {swap ? b : a, swap ? a : b};
+    const yoke_value in[] = {swap ? b.value : a.value, swap ? a.value : b.value};
+    const char *const rules[] = {swap ? b.rule : a.rule, swap ? a.rule : b.rule};
     return yoke_node_add(graph,
                          &(yoke_node_spec){.op = YOKE_OP_MATMUL,
                                            .n_in = 2,
                                            .in = in,
-                                           .out_dims = {y},
+                                           .in_rules = rules,
+                                           .out_dims = {dims},
+                                           .out_rules = {y.rule},
                                            .attributes = {.contraction = contraction}},
                          NULL);
+}
+
+/* Copies the rule of one operand. A letter may stand for another one of the same extent, so that a
+ * product of a square matrix can give back the letters that it took. */
+static bool read_rule(yoke_graph *graph, const char *rule, size_t n, yoke_value value, char *copy)
+{
+    const char *dims = yoke_value_get(graph, value)->dims;
+    bool fits = n == strlen(dims);
+    for (size_t i = 0; fits && i < n; i++) {
+        fits = yoke_letter_extent(graph, rule[i]) == yoke_letter_extent(graph, dims[i]) &&
+               memchr(rule, rule[i], i) == NULL;
+        copy[i] = rule[i];
+    }
+    copy[fits ? n : 0] = '\0';
+    return fits;
 }
 
 yoke_value yoke_matmul(yoke_graph *graph, const char *rule, yoke_value a, yoke_value b)
 {
     const yoke_value in[] = {a, b};
+    char rules[2][YOKE_MAX_DIMS + 1];
     if (!yoke_values_good(graph, in, 2)) {
         return YOKE_NO_VALUE;
     }
@@ -82,32 +106,32 @@ yoke_value yoke_matmul(yoke_graph *graph, const char *rule, yoke_value a, yoke_v
         yoke_graph_fail(graph, "matmul \"%s\": wants a rule such as \"btd,df->btf\"", rule);
         return YOKE_NO_VALUE;
     }
-    const char *da = yoke_value_get(graph, a)->dims, *db = yoke_value_get(graph, b)->dims;
-    size_t n_a = (size_t)(comma - rule), n_b = (size_t)(arrow - comma - 1);
-    if (strlen(da) != n_a || strncmp(da, rule, n_a) != 0 || strlen(db) != n_b ||
-        strncmp(db, comma + 1, n_b) != 0) {
+    if (!read_rule(graph, rule, (size_t)(comma - rule), a, rules[0]) ||
+        !read_rule(graph, comma + 1, (size_t)(arrow - comma - 1), b, rules[1])) {
         yoke_graph_fail(graph, "matmul \"%s\" of operands [%s] and [%s]: the letters differ", rule,
-                        da, db);
+                        yoke_value_get(graph, a)->dims, yoke_value_get(graph, b)->dims);
         return YOKE_NO_VALUE;
     }
-    return product(graph, a, b, arrow + 2);
+    const char *y = arrow + 2;
+    return product(graph, (operand){a, rules[0]}, (operand){b, rules[1]},
+                   (operand){YOKE_NO_VALUE, y}, y);
 }
 
 static void gradient(yoke_graph *graph, const yoke_node *node, const yoke_value *d_out,
                      yoke_value *d_in)
 {
-    yoke_value a = node->in[0], b = node->in[1];
-    d_in[0] = product(graph, d_out[0], b, yoke_value_get(graph, a)->dims);
-    d_in[1] = product(graph, a, d_out[0], yoke_value_get(graph, b)->dims);
+    const operand a = {node->in[0], node->in_rule[0]}, b = {node->in[1], node->in_rule[1]};
+    const operand dy = {d_out[0], node->out_rule[0]};
+    d_in[0] = product(graph, dy, b, a, yoke_value_get(graph, a.value)->dims);
+    d_in[1] = product(graph, a, dy, b, yoke_value_get(graph, b.value)->dims);
 }
 
 static double flops(const yoke_graph *graph, const yoke_node *node)
 {
-    const yoke_value_info *a = yoke_value_get(graph, node->in[0]);
     const yoke_value_info *y = yoke_value_get(graph, node->out[0]);
     double summed = 1;
-    for (const char *c = a->dims; *c; c++) {
-        summed *= strchr(y->dims, *c) ? 1.0 : (double)yoke_letter_extent(graph, *c);
+    for (const char *c = node->in_rule[0]; *c; c++) {
+        summed *= strchr(node->out_rule[0], *c) ? 1.0 : (double)yoke_letter_extent(graph, *c);
     }
     return 2.0 * summed * (double)yoke_shape_elements(&y->shape);
 }

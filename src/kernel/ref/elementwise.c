@@ -3,6 +3,7 @@
  *
  * GELU in its tanh form: Hendrycks and Gimpel, "Gaussian error linear units", 2016:
  *   gelu(a) = a/2 (1 + tanh(sqrt(2/pi) (a + 0.044715 a^3)))
+ * and exact, with the distribution function of the normal: gelu_erf(a) = a/2 (1 + erf(a / sqrt(2))).
  * SwiGLU: Shazeer, "GLU variants improve transformer", 2020: y = silu(gate) up, silu(g) = g / (1 + exp(-g)).
  *
  * An output may be the same memory as an input: each element is read before it is written.
@@ -14,6 +15,8 @@
 
 static const double gelu_scale = 0.79788456080286535588; /* sqrt(2/pi) */
 static const double gelu_cubic = 0.044715;
+static const double sqrt_half = 0.70710678118654752440;
+static const double normal_peak = 0.39894228040143267794; /* 1 / sqrt(2 pi) */
 
 void yoke_ref_add(const yoke_kernel_call *call)
 {
@@ -78,6 +81,35 @@ void yoke_ref_gelu_grad(const yoke_kernel_call *call)
         double inner = gelu_scale * (1.0 + 3.0 * gelu_cubic * u * u);
         double slope = 0.5 * (1.0 + tanh_u) + 0.5 * u * (1.0 - tanh_u * tanh_u) * inner;
         da[i] = (float)(slope * (double)dy[i]);
+    }
+}
+
+/* (1 + erf(u / sqrt(2))) / 2, without cancellation where u is very negative. */
+static double normal_share(double u)
+{
+    return 0.5 * erfc(-u * sqrt_half);
+}
+
+void yoke_ref_gelu_erf(const yoke_kernel_call *call)
+{
+    const float *a = call->in[0].data;
+    float *y = call->out[0].data;
+    int64_t n = yoke_piece_elements(&call->in[0]);
+    for (int64_t i = 0; i < n; i++) {
+        y[i] = (float)((double)a[i] * normal_share((double)a[i]));
+    }
+}
+
+void yoke_ref_gelu_erf_grad(const yoke_kernel_call *call)
+{
+    const float *a = call->in[0].data;
+    const float *dy = call->in[1].data;
+    float *da = call->out[0].data;
+    int64_t n = yoke_piece_elements(&call->in[0]);
+    for (int64_t i = 0; i < n; i++) {
+        double u = (double)a[i];
+        double density = normal_peak * exp(-0.5 * u * u);
+        da[i] = (float)((normal_share(u) + u * density) * (double)dy[i]);
     }
 }
 

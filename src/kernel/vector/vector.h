@@ -37,6 +37,8 @@
     X(ATTENTION_GRAD, attention_grad)                                                              \
     X(GELU, gelu)                                                                                  \
     X(GELU_GRAD, gelu_grad)                                                                        \
+    X(GELU_ERF, gelu_erf)                                                                          \
+    X(GELU_ERF_GRAD, gelu_erf_grad)                                                                \
     X(SWIGLU, swiglu)                                                                              \
     X(SWIGLU_GRAD, swiglu_grad)                                                                    \
     X(DROPOUT, dropout)                                                                            \
