@@ -18,6 +18,13 @@ typedef struct graph_case {
     float rate; /* of dropout; GPT-2 only */
 } graph_case;
 
+/* Those of a run without options. */
+static inline yoke_policies case_policies(void)
+{
+    yoke_config config = yoke_config_default();
+    return yoke_policies_choose(&config);
+}
+
 static inline graph_case gpt2_case(int64_t n_layers)
 {
     return (graph_case){.tied = true,
@@ -168,7 +175,8 @@ static inline yoke_status case_build(const graph_case *c, const char *mesh_text,
         YOKE_TRY(yoke_graph_optimize(*graph, &optimizer));
     }
     YOKE_TRY(yoke_graph_verify(*graph));
-    return yoke_layout_infer(*graph, &mesh);
+    yoke_policies policies = case_policies();
+    return yoke_layout_infer(*graph, &mesh, &policies);
 }
 
 #endif

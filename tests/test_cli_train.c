@@ -358,7 +358,8 @@ static void test_dumb_terminal_gets_lines(void **state)
 static void test_verify_keeps_its_contract(void **state)
 {
     cli_place *place = *state;
-    static const char *const kinds[] = {"params", "grads", "optimizer", "stash", "scratch"};
+    static const char *const kinds[] = {"params", "grads", "optimizer",
+                                        "stash", "gathered", "scratch"};
     cli_expect(place, 0,
                CLI_ARGS("verify", "--model", "gpt2-tiny", "--seq_len", "24", "--batch_size", "8",
                         "--microbatches", "4", "--mesh", "dp=2,tp=2,pp=2", "--json"));

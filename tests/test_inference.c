@@ -305,7 +305,9 @@ static void test_key_heads_go_with_query_heads(void **state)
             continue;
         }
         yoke_division list[YOKE_MAX_DIVISIONS];
-        int n = yoke_division_list(graph, node, yoke_policy_get(YOKE_AXIS_TP), 2, list);
+        yoke_policies policies = case_policies();
+        int n =
+            yoke_division_list(graph, node, &(yoke_parts){&policies.axis[YOKE_AXIS_TP], 2}, list);
         assert_int_equal(n, 2);
         assert_true(list[0].letter == 'h' && list[0].companion == 'k' && list[1].letter == 0);
         n_attention++;
@@ -424,7 +426,8 @@ static void check_wrong_places(yoke_value value, yoke_axis axis)
             continue;
         }
         i->layout.place[axis] = (int8_t)place;
-        yoke_status status = yoke_layout_verify(graph);
+        yoke_policies policies = case_policies();
+        yoke_status status = yoke_layout_verify(graph, &policies);
         if (!status) {
             fail_msg("%s passes with place %d instead of %d along %s", i->name, place, right,
                      yoke_axis_name(axis));
@@ -448,7 +451,8 @@ static void test_wrong_layouts_are_refused(void **state)
                 check_wrong_places((yoke_value)v, YOKE_AXIS_TP);
             }
         }
-        yoke_status status = yoke_layout_verify(graph);
+        yoke_policies policies = case_policies();
+        yoke_status status = yoke_layout_verify(graph, &policies);
         assert_null(status);
         yoke_graph_destroy(graph);
     }
@@ -467,12 +471,13 @@ static void test_wrong_conversions_are_refused(void **state)
         }
         yoke_node right = *node;
         node->conversion = YOKE_CONVERT_ALL_GATHER;
-        yoke_status status = yoke_layout_verify(graph);
+        yoke_policies policies = case_policies();
+        yoke_status status = yoke_layout_verify(graph, &policies);
         assert_non_null(status);
         yoke_status_free(status);
         *node = right;
         node->axis = right.axis == YOKE_AXIS_DP ? YOKE_AXIS_TP : YOKE_AXIS_DP;
-        status = yoke_layout_verify(graph);
+        status = yoke_layout_verify(graph, &policies);
         assert_non_null(status);
         yoke_status_free(status);
         *node = right;
@@ -500,7 +505,8 @@ static void test_impossible_division(void **state)
     yoke_rms_norm(graph, x, yoke_gain(graph, "gain", "f"), 1e-5f);
     status = yoke_graph_finish(graph);
     assert_null(status);
-    status = yoke_layout_infer(graph, &mesh);
+    yoke_policies policies = case_policies();
+    status = yoke_layout_infer(graph, &mesh, &policies);
     assert_non_null(status);
     assert_int_equal(yoke_status_code(status), YOKE_BAD_INPUT);
     assert_non_null(

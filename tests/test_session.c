@@ -24,7 +24,8 @@ enum { ALLOWANCE_BYTES = 48 << 20 }; /* program, libraries, kernels' own; over t
 
 static int64_t sum_of_kinds(yoke_rank_bytes bytes)
 {
-    return bytes.params + bytes.grads + bytes.optimizer + bytes.stash + bytes.scratch;
+    return bytes.params + bytes.grads + bytes.optimizer + bytes.stash + bytes.gathered +
+           bytes.scratch;
 }
 
 /* The plan stands before anything is mapped; then it is what is mapped, and the rank keeps to it. */

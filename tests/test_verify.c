@@ -275,7 +275,8 @@ static void make_crossed(const plan *p)
     static const yoke_optimizer optimizer = {.lr = 1, .total_steps = 1};
     assert_good(yoke_graph_differentiate(graph), p);
     assert_good(yoke_graph_optimize(graph, &optimizer), p);
-    assert_good(yoke_layout_infer(graph, &mesh), p);
+    yoke_policies policies = case_policies();
+    assert_good(yoke_layout_infer(graph, &mesh, &policies), p);
     make_program(p);
 }
 

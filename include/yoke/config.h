@@ -20,6 +20,12 @@ extern "C" {
 /* X(type, key, default, unit, help). The types of C stand below the list. */
 #define YOKE_CONFIG_LIST(X)                                                                        \
     X(TEXT, mesh, "", "", "ranks along each axis, such as dp=2,tp=2,pp=2")                         \
+    X(INT, zero, 0, "",                                                                            \
+      "along dp, divides: 1 the optimizer's state, 2 gradients too, 3 parameters too (ZeRO)")      \
+    X(BOOL, sequence_parallel, false, "", "along tp, the residual stream is divided by tokens")    \
+    X(TEXT, context_parallel, "gather", "", "along cp, attention: gather, heads or ring")          \
+    X(TEXT, recompute, "none", "",                                                                 \
+      "activations in the backward pass: none, selective, full, or bytes a stage may keep (2GiB)") \
     X(TEXT, model, "gpt2-mini", "", "a preset, or the path of a HuggingFace config.json")          \
     X(TEXT, weights, "", "path", "model.safetensors to start from; empty: random")                 \
     X(TEXT, data, "", "path", "the corpus: a UTF-8 text, or a flat file of uint16 tokens")         \

@@ -20,6 +20,9 @@ extern "C" {
 #define YOKE_AXIS_LIST(X)                                                                          \
     X(PP, pp, "pipeline: the layers are cut into stages")                                          \
     X(DP, dp, "data: the batch is divided, parameters are replicated")                             \
+    X(FSDP, fsdp, "data: the batch is divided, parameters are too and gathered for use")           \
+    X(EP, ep, "expert: the experts of a layer are divided")                                        \
+    X(CP, cp, "context: the sequence is divided")                                                  \
     X(TP, tp, "tensor: heads, feed-forward width and vocabulary are divided")
 
 typedef enum yoke_axis {

@@ -95,7 +95,7 @@ yoke_status yoke_session_logits(yoke_session *session, const int32_t *tokens,
 
 /* Memory of one rank, bytes. */
 typedef struct yoke_rank_bytes {
-    int64_t params, grads, optimizer, stash, scratch; /* planned, by kind */
+    int64_t params, grads, optimizer, stash, gathered, scratch; /* planned, by kind */
     int64_t planned;                                  /* their sum and alignment: the slab */
     int64_t allocated;                                /* by the run; 0 before */
 

@@ -20,6 +20,7 @@ static json_t *report_bytes(const yoke_session *session)
         (void)json_object_set_new(row, "grads", json_integer(bytes.grads));
         (void)json_object_set_new(row, "optimizer", json_integer(bytes.optimizer));
         (void)json_object_set_new(row, "stash", json_integer(bytes.stash));
+        (void)json_object_set_new(row, "gathered", json_integer(bytes.gathered));
         (void)json_object_set_new(row, "scratch", json_integer(bytes.scratch));
         (void)json_object_set_new(row, "planned", json_integer(bytes.planned));
         (void)json_array_append_new(list, row);
@@ -51,8 +52,8 @@ static void report(const yoke_session *session, json_t *result)
 
 static void print_row(const char *label, const yoke_rank_bytes *bytes)
 {
-    const int64_t kinds[] = {bytes->params, bytes->grads,   bytes->optimizer,
-                             bytes->stash,  bytes->scratch, bytes->planned};
+    const int64_t kinds[] = {bytes->params,   bytes->grads,   bytes->optimizer, bytes->stash,
+                             bytes->gathered, bytes->scratch, bytes->planned};
     (void)printf("%-9s", label);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         char text[16];
@@ -64,15 +65,16 @@ static void print_row(const char *label, const yoke_rank_bytes *bytes)
 static bool same_bytes(const yoke_rank_bytes *a, const yoke_rank_bytes *b)
 {
     return a->params == b->params && a->grads == b->grads && a->optimizer == b->optimizer &&
-           a->stash == b->stash && a->scratch == b->scratch && a->planned == b->planned;
+           a->stash == b->stash && a->gathered == b->gathered && a->scratch == b->scratch &&
+           a->planned == b->planned;
 }
 
 /* One line for each stretch of ranks that hold the same. */
 static void print_ranks(const yoke_session *session)
 {
     int n_ranks = yoke_session_n_ranks(session);
-    (void)printf("%-9s %11s %11s %11s %11s %11s %11s\n", "rank", "params", "grads", "optimizer",
-                 "stash", "scratch", "planned");
+    (void)printf("%-9s %11s %11s %11s %11s %11s %11s %11s\n", "rank", "params", "grads",
+                 "optimizer", "stash", "gathered", "scratch", "planned");
     for (int first = 0, next; first < n_ranks; first = next) {
         char label[24];
         yoke_rank_bytes bytes = yoke_session_bytes(session, first);
@@ -96,6 +98,7 @@ static void print_total(const yoke_session *session)
         total.grads += bytes.grads;
         total.optimizer += bytes.optimizer;
         total.stash += bytes.stash;
+        total.gathered += bytes.gathered;
         total.scratch += bytes.scratch;
         total.planned += bytes.planned;
     }

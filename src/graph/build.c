@@ -167,7 +167,7 @@ static yoke_value declare(yoke_graph *graph, yoke_value_info info, const char *d
     }
     info.name = yoke_arena_copy_text(graph->arena, info.name);
     info.producer = YOKE_NO_NODE;
-    info.gradient_of = YOKE_NO_VALUE;
+    info.gradient_of = info.gathered_of = YOKE_NO_VALUE;
     info.layout = yoke_layout_replicated();
     return yoke_graph_value_add(graph, &info);
 }
@@ -265,6 +265,7 @@ static bool add_output(yoke_graph *graph, yoke_node *node, const yoke_node_spec 
         .kind = kind_of_output(graph),
         .producer = (int)graph->n_nodes,
         .gradient_of = YOKE_NO_VALUE,
+        .gathered_of = YOKE_NO_VALUE,
         .stream = def->stream && graph->region == YOKE_REGION_FORWARD && i == 0,
         .layout = yoke_layout_replicated(),
     };

@@ -74,6 +74,7 @@ static yoke_value state(yoke_graph *graph, const char *name, const char *suffix,
         .kind = YOKE_VALUE_STATE,
         .producer = YOKE_NO_NODE,
         .gradient_of = YOKE_NO_VALUE,
+        .gathered_of = YOKE_NO_VALUE,
         .layout = yoke_layout_replicated(),
     };
     if (like) {

@@ -35,18 +35,50 @@ static bool stands_in_rule(const yoke_node *node, char letter)
     return false;
 }
 
-int yoke_division_list(const yoke_graph *graph, const yoke_node *node, const yoke_policy *policy,
-                       int n_parts, yoke_division *list)
+/* Adds the division by a letter, unless the operator cannot or it is there already. */
+static int add_letter(const yoke_graph *graph, const yoke_node *node, const yoke_parts *parts,
+                      char letter, yoke_division *list, int n)
+{
+    const yoke_op_def *def = yoke_op_get(node->op);
+    bool uneven =
+        strchr(parts->policy->even, letter) && yoke_letter_extent(graph, letter) % parts->n != 0;
+    bool listed = false;
+    for (int i = 0; i < n; i++) {
+        listed = listed || list[i].letter == letter;
+    }
+    if (uneven || listed || is_whole(node, letter) || !stands_in_rule(node, letter)) {
+        return n;
+    }
+    char companion = def->companion ? def->companion(graph, node, letter, parts->n) : 0;
+    list[n] = (yoke_division){.letter = letter, .companion = companion};
+    return n + 1;
+}
+
+/* Where parameters are stored in pieces, their gradients are summed and read in pieces, of whatever
+ * dim. */
+static int add_stored_letters(const yoke_graph *graph, const yoke_node *node,
+                              const yoke_parts *parts, yoke_division *list, int n)
+{
+    bool stored = parts->policy->storing != YOKE_STORE_WHOLE;
+    for (int i = 0; stored && i < node->n_in; i++) {
+        const char *dims =
+            graph->values[node->in[i]].gradient_of != YOKE_NO_VALUE ? node->in_rule[i] : "";
+        for (const char *c = dims; *c; c++) {
+            n = add_letter(graph, node, parts, *c, list, n);
+        }
+    }
+    return n;
+}
+
+int yoke_division_list(const yoke_graph *graph, const yoke_node *node, const yoke_parts *parts,
+                       yoke_division *list)
 {
     const yoke_op_def *def = yoke_op_get(node->op);
     int n = 0;
-    for (const char *c = policy->compute; *c; c++) {
-        bool uneven = strchr(policy->even, *c) && yoke_letter_extent(graph, *c) % n_parts != 0;
-        if (!uneven && !is_whole(node, *c) && stands_in_rule(node, *c)) {
-            char companion = def->companion ? def->companion(graph, node, *c, n_parts) : 0;
-            list[n++] = (yoke_division){.letter = *c, .companion = companion};
-        }
+    for (const char *c = parts->policy->compute; *c; c++) {
+        n = add_letter(graph, node, parts, *c, list, n);
     }
+    n = add_stored_letters(graph, node, parts, list, n);
     for (int i = 0; i < YOKE_MAX_LINEAR && def->linear[i]; i++) {
         list[n++] = (yoke_division){.linear = def->linear[i]};
     }

@@ -18,10 +18,16 @@ typedef struct yoke_division {
 
 enum { YOKE_MAX_DIVISIONS = 16 };
 
-/* All that operator and policy allow over n_parts ranks, those that divide the work first,
- * computing all of it last. Returns their number. */
-int yoke_division_list(const yoke_graph *graph, const yoke_node *node, const yoke_policy *policy,
-                       int n_parts, yoke_division *list);
+/* What is divided, along one axis: among `n` ranks, by the axis's policy. */
+typedef struct yoke_parts {
+    const yoke_policy *policy;
+    int n;
+} yoke_parts;
+
+/* All that operator and policy allow, those that divide the work first, computing all of it last.
+ * Returns their number. */
+int yoke_division_list(const yoke_graph *graph, const yoke_node *node, const yoke_parts *parts,
+                       yoke_division *list);
 
 /* The place that input or output `i` must have, or gets. */
 int yoke_division_input(const yoke_division *division, const yoke_node *node, int i);

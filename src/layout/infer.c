@@ -8,7 +8,11 @@
  *   3. otherwise the cheapest: elements received to convert the inputs, plus those to convert the
  *      output to its pin. A pin (the residual stream, or a result that every rank needs) is seen
  *      through operators that keep dims: add, bias, dropout;
- *   4. converting one value to one layout is done once in a block.
+ *   4. converting one value to one layout is done once in a block, but what was gathered for the
+ *      forward pass is gathered again for the backward pass: between them the pieces are kept.
+ *
+ * A parameter stored in pieces forces nothing: it is gathered for its use, or once for the step, and
+ * its gradient is brought to the same pieces.
  *
  * No rule mentions a parallel strategy; the published ones fall out of the policies.
  */
@@ -22,6 +26,7 @@ typedef struct version {
     yoke_value value;
     yoke_region region;
     int block;
+    bool gathered;
     int next; /* older version of the same source; -1: none */
 } version;
 
@@ -29,6 +34,7 @@ enum { NO_PIN = -100 };
 
 typedef struct inference {
     yoke_graph *graph;
+    const yoke_policies *policies;
     const yoke_node *old; /* the nodes before; the graph's own array is written anew */
     int64_t n_old;
     yoke_value
@@ -62,19 +68,67 @@ static int place_by_letters(const yoke_graph *graph, const yoke_value_info *info
     return YOKE_REPLICATED;
 }
 
-static void place_declared(yoke_graph *graph)
+/* True if tensors can be divided along the axis. */
+static bool divides(const inference *in, int axis)
+{
+    return in->graph->mesh.size[axis] > 1 && in->policies->axis[axis].compute;
+}
+
+static void place_by_policy(yoke_graph *graph, yoke_value_info *info, const yoke_policy *policy,
+                            int axis)
+{
+    int n_parts = graph->mesh.size[axis];
+    if (info->kind == YOKE_VALUE_PARAMETER) {
+        info->layout.place[axis] =
+            (int8_t)place_by_letters(graph, info, policy->parameter, policy->even, n_parts);
+    } else if (info->kind == YOKE_VALUE_INPUT) {
+        info->layout.place[axis] =
+            (int8_t)place_by_letters(graph, info, policy->stream, "", n_parts);
+    }
+}
+
+static bool is_divided(const yoke_value_info *info, int dim)
 {
     for (int axis = 0; axis < YOKE_N_AXES; axis++) {
-        const yoke_policy *policy = yoke_policy_get((yoke_axis)axis);
-        int n_parts = graph->mesh.size[axis];
-        for (int64_t i = 0; policy && n_parts > 1 && i < graph->n_values; i++) {
-            yoke_value_info *info = &graph->values[i];
-            if (info->kind == YOKE_VALUE_PARAMETER) {
-                info->layout.place[axis] =
-                    (int8_t)place_by_letters(graph, info, policy->parameter, policy->even, n_parts);
-            } else if (info->kind == YOKE_VALUE_INPUT) {
-                info->layout.place[axis] =
-                    (int8_t)place_by_letters(graph, info, policy->stream, "", n_parts);
+        if (info->layout.place[axis] == dim) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Where a parameter is stored in pieces: on the first dim that no axis divides and the ranks divide
+ * evenly, else on the longest that no axis divides. */
+static int stored_place(const yoke_value_info *info, int n_parts)
+{
+    int longest = YOKE_REPLICATED;
+    for (int d = 0; d < info->shape.n_dims; d++) {
+        int64_t extent = info->shape.extent[d];
+        if (is_divided(info, d)) {
+            continue;
+        }
+        if (extent % n_parts == 0) {
+            return d;
+        }
+        longest = longest < 0 || extent > info->shape.extent[longest] ? d : longest;
+    }
+    return longest;
+}
+
+static void place_declared(inference *in)
+{
+    yoke_graph *graph = in->graph;
+    for (int64_t i = 0; i < graph->n_values; i++) {
+        yoke_value_info *info = &graph->values[i];
+        for (int axis = 0; axis < YOKE_N_AXES; axis++) {
+            if (divides(in, axis)) {
+                place_by_policy(graph, info, &in->policies->axis[axis], axis);
+            }
+        }
+        for (int axis = YOKE_N_AXES - 1; axis >= 0; axis--) {
+            bool stored = in->policies->axis[axis].storing != YOKE_STORE_WHOLE;
+            if (divides(in, axis) && stored && info->kind == YOKE_VALUE_PARAMETER) {
+                info->layout.place[axis] = (int8_t)stored_place(info, graph->mesh.size[axis]);
             }
         }
     }
@@ -82,10 +136,11 @@ static void place_declared(yoke_graph *graph)
 
 /* --- Pins ------------------------------------------------------------------------------------- */
 
-static int pin_of(const yoke_graph *graph, yoke_value value, int axis)
+static int pin_of(const inference *in, yoke_value value, int axis)
 {
+    const yoke_graph *graph = in->graph;
     const yoke_value_info *info = &graph->values[value];
-    const yoke_policy *policy = yoke_policy_get((yoke_axis)axis);
+    const yoke_policy *policy = &in->policies->axis[axis];
     if (info->stream) {
         return place_by_letters(graph, info, policy->stream, "", graph->mesh.size[axis]);
     }
@@ -100,8 +155,8 @@ static void find_pins(inference *in)
                                                         sizeof *in->pins * (size_t)graph->n_values);
     for (int64_t v = 0; v < graph->n_values; v++) {
         for (int axis = 0; axis < YOKE_N_AXES; axis++) {
-            bool divides = yoke_policy_get((yoke_axis)axis) != NULL;
-            in->pins[v][axis] = (int8_t)(divides ? pin_of(graph, (yoke_value)v, axis) : NO_PIN);
+            bool pinned = in->policies->axis[axis].compute;
+            in->pins[v][axis] = (int8_t)(pinned ? pin_of(in, (yoke_value)v, axis) : NO_PIN);
         }
     }
     for (int64_t i = in->n_old - 1; i >= 0; i--) {
@@ -125,7 +180,8 @@ static bool visible(const version *made, const yoke_node *node)
     if (made->region == YOKE_REGION_TAIL || made->region == YOKE_REGION_HEAD) {
         return made->region <= node->region;
     }
-    return made->block == node->block && made->region <= node->region;
+    bool in_time = made->gathered ? made->region == node->region : made->region <= node->region;
+    return made->block == node->block && in_time;
 }
 
 static double price(const yoke_graph *graph, int from, int to, const yoke_value_info *info,
@@ -180,24 +236,50 @@ static double price_division(const inference *in, const yoke_node *node,
 
 /* --- Choice ----------------------------------------------------------------------------------- */
 
+/* Whether the pieces of a parameter stay where they are for this node: always if no policy gathers
+ * them, else only where the step's update works on them. */
+static bool stays_divided(const inference *in, const yoke_node *node, int axis)
+{
+    return node->region == YOKE_REGION_TAIL || in->policies->axis[axis].storing == YOKE_STORE_WHOLE;
+}
+
+/* The parameter that tells where input i lies: itself, or in the tail the one whose gradient is
+ * read, unless the node still sums parts of that. */
+static yoke_value parameter_read(const yoke_graph *graph, const yoke_node *node, int i)
+{
+    const yoke_value_info *info = &graph->values[node->in[i]];
+    bool sums = node->n_out > 0 && graph->values[node->out[0]].gradient_of != YOKE_NO_VALUE;
+    if (!yoke_node_reads(node, i)) {
+        return YOKE_NO_VALUE;
+    }
+    if (info->kind == YOKE_VALUE_PARAMETER) {
+        return node->in[i];
+    }
+    return node->region == YOKE_REGION_TAIL && !sums ? info->gradient_of : YOKE_NO_VALUE;
+}
+
 /* The division that rule 2 forces: '\0' none, 'R' for all of it, else its letter. */
 static char forced_letter(const inference *in, const yoke_node *node, int axis)
 {
     const yoke_graph *graph = in->graph;
     const yoke_op_def *def = yoke_op_get(node->op);
+    bool stays = stays_divided(in, node, axis);
     for (int i = 0; i < node->n_in; i++) {
-        const yoke_value_info *info = &graph->values[node->in[i]];
-        int place = info->layout.place[axis];
-        if (info->kind == YOKE_VALUE_PARAMETER && place >= 0 && yoke_node_reads(node, i)) {
+        yoke_value parameter = parameter_read(graph, node, i);
+        int place = parameter == YOKE_NO_VALUE ? YOKE_REPLICATED
+                                               : graph->values[parameter].layout.place[axis];
+        if (stays && place >= 0) {
             return node->in_rule[i][place];
         }
-        if (i < 32 && (def->updates >> i & 1u) && info->kind == YOKE_VALUE_PARAMETER) {
+        if (i < 32 && (def->updates >> i & 1u) && parameter == node->in[i]) {
             return 'R';
         }
     }
     for (int i = 0; i < node->n_out; i++) {
         yoke_value parameter = graph->values[node->out[i]].gradient_of;
-        if (parameter != YOKE_NO_VALUE && graph->values[parameter].layout.place[axis] >= 0) {
+        bool divided =
+            parameter != YOKE_NO_VALUE && graph->values[parameter].layout.place[axis] >= 0;
+        if (divided && in->policies->axis[axis].storing == YOKE_STORE_WHOLE) {
             return node->out_rule[i][graph->values[parameter].layout.place[axis]];
         }
     }
@@ -208,8 +290,8 @@ static yoke_status choose(const inference *in, const yoke_node *node, int axis,
                           yoke_division *chosen)
 {
     yoke_division list[YOKE_MAX_DIVISIONS];
-    const yoke_policy *policy = yoke_policy_get((yoke_axis)axis);
-    int n = yoke_division_list(in->graph, node, policy, in->graph->mesh.size[axis], list);
+    yoke_parts parts = {&in->policies->axis[axis], in->graph->mesh.size[axis]};
+    int n = yoke_division_list(in->graph, node, &parts, list);
     char forced = forced_letter(in, node, axis);
     double best = (double)INFINITY;
     for (int i = 0; i < n; i++) {
@@ -271,36 +353,36 @@ static yoke_value find_version(const inference *in, yoke_value value, yoke_layou
 }
 
 static yoke_value add_version(inference *in, yoke_value source, const yoke_value_info *info,
-                              const yoke_node *node)
+                              const version *made)
 {
     yoke_graph *graph = in->graph;
     yoke_value value = yoke_graph_value_add(graph, info);
     track_values(in);
     in->versions = yoke_arena_grow(graph->arena, in->versions, in->n_versions,
                                    &in->versions_capacity, sizeof *in->versions);
-    in->versions[in->n_versions] = (version){
-        .value = value, .region = node->region, .block = node->block, .next = in->latest[source]};
+    in->versions[in->n_versions] = *made;
+    in->versions[in->n_versions].value = value;
+    in->versions[in->n_versions].next = in->latest[source];
     in->latest[source] = (int)in->n_versions++;
     return value;
 }
 
-/* `value` with another place along one axis, for the use of `node`. */
-static yoke_value convert_axis(inference *in, yoke_value value, int axis, int place,
-                               const yoke_node *node)
+/* An input in another layout is loaded once more; all blocks may use it. */
+static yoke_value load_again(inference *in, yoke_value value, yoke_layout layout,
+                             const yoke_node *node)
 {
-    yoke_graph *graph = in->graph;
-    yoke_value_info info = graph->values[value];
-    int from = info.layout.place[axis];
-    info.layout.place[axis] = (int8_t)place;
-    yoke_value found = find_version(in, value, info.layout, node);
+    yoke_value found = find_version(in, value, layout, node);
     if (found != YOKE_NO_VALUE) {
         return found;
     }
-    bool inside = node->region == YOKE_REGION_FORWARD || node->region == YOKE_REGION_BACKWARD;
-    bool anew = info.kind == YOKE_VALUE_INPUT || info.kind == YOKE_VALUE_ACTIVATION;
-    info.kind = inside || anew ? YOKE_VALUE_ACTIVATION : YOKE_VALUE_STEP;
-    info.output = false;
-    info.n_uses = 0;
+    yoke_value_info info = in->graph->values[value];
+    info.layout = layout;
+    return add_version(in, value, &info, &(version){.region = YOKE_REGION_HEAD});
+}
+
+static yoke_node convert_node(yoke_graph *graph, yoke_value value, const yoke_node *node)
+{
+    const yoke_value_info *info = &graph->values[value];
     yoke_node convert = {
         .op = YOKE_OP_CONVERT,
         .region = node->region,
@@ -309,13 +391,47 @@ static yoke_value convert_axis(inference *in, yoke_value value, int axis, int pl
         .n_out = 1,
         .in = YOKE_ARENA_NEW(graph->arena, yoke_value, 1),
         .in_rule = YOKE_ARENA_NEW(graph->arena, const char *, 1),
-        .attributes = {.global = {info.shape}},
-        .axis = (yoke_axis)axis,
-        .conversion = yoke_conversion_find(from, place),
+        .attributes = {.global = {info->shape}},
     };
     convert.in[0] = value;
-    convert.in_rule[0] = convert.out_rule[0] = yoke_arena_copy_text(graph->arena, info.dims);
-    convert.out[0] = add_version(in, value, &info, node);
+    convert.in_rule[0] = convert.out_rule[0] = yoke_arena_copy_text(graph->arena, info->dims);
+    return convert;
+}
+
+/* What a value is after a conversion for the use of `node`, but for its layout. */
+static yoke_value_info converted(const yoke_graph *graph, yoke_value value, const yoke_node *node)
+{
+    yoke_value_info info = graph->values[value];
+    bool inside = node->region == YOKE_REGION_FORWARD || node->region == YOKE_REGION_BACKWARD;
+    if (info.kind == YOKE_VALUE_PARAMETER) {
+        info.gathered_of = value;
+    }
+    info.kind =
+        inside || info.kind == YOKE_VALUE_ACTIVATION ? YOKE_VALUE_ACTIVATION : YOKE_VALUE_STEP;
+    info.output = false;
+    info.n_uses = 0;
+    return info;
+}
+
+/* `value` with another place along one axis, for the use of `node`. */
+static yoke_value convert_axis(inference *in, yoke_value value, int axis, int place,
+                               const yoke_node *node)
+{
+    yoke_graph *graph = in->graph;
+    yoke_value_info info = converted(graph, value, node);
+    int from = info.layout.place[axis];
+    info.layout.place[axis] = (int8_t)place;
+    yoke_value found = find_version(in, value, info.layout, node);
+    if (found != YOKE_NO_VALUE) {
+        return found;
+    }
+    yoke_node convert = convert_node(graph, value, node);
+    convert.axis = (yoke_axis)axis;
+    convert.conversion = yoke_conversion_find(from, place);
+    version made = {.region = node->region,
+                    .block = node->block,
+                    .gathered = convert.conversion == YOKE_CONVERT_ALL_GATHER};
+    convert.out[0] = add_version(in, value, &info, &made);
     append(graph, &convert);
     return convert.out[0];
 }
@@ -326,12 +442,33 @@ static yoke_value convert(inference *in, yoke_value value, yoke_layout target,
 {
     yoke_layout_step steps[YOKE_MAX_LAYOUT_STEPS];
     yoke_layout from = in->graph->values[value].layout;
+    if (yoke_layout_equal(from, target)) {
+        return value;
+    }
+    if (in->graph->values[value].kind == YOKE_VALUE_INPUT) {
+        return load_again(in, value, target, node);
+    }
     int n = yoke_layout_plan(&in->graph->mesh, from, target, steps);
     YOKE_ASSERT(n >= 0);
     for (int i = 0; i < n; i++) {
         value = convert_axis(in, value, (int)steps[i].axis, steps[i].to, node);
     }
     return value;
+}
+
+/* Parameters that are to be whole for the step: gathered at its start. */
+static void gather_for_step(inference *in)
+{
+    const yoke_node start = {.region = YOKE_REGION_HEAD, .block = YOKE_NO_BLOCK};
+    yoke_graph *graph = in->graph;
+    for (int64_t i = 0; i < graph->n_parameters; i++) {
+        yoke_layout whole = graph->values[graph->parameters[i]].layout;
+        for (int axis = 0; axis < YOKE_N_AXES; axis++) {
+            bool gathers = in->policies->axis[axis].storing == YOKE_STORE_GATHER_FOR_STEP;
+            whole.place[axis] = gathers && divides(in, axis) ? YOKE_REPLICATED : whole.place[axis];
+        }
+        (void)convert(in, graph->parameters[i], whole, &start);
+    }
 }
 
 static void place_inputs(inference *in, yoke_node *node, const yoke_division *division)
@@ -341,7 +478,7 @@ static void place_inputs(inference *in, yoke_node *node, const yoke_division *di
         yoke_value value = in->now[node->in[i]];
         yoke_layout target = yoke_layout_replicated();
         for (int axis = 0; axis < YOKE_N_AXES; axis++) {
-            if (graph->mesh.size[axis] > 1 && yoke_policy_get((yoke_axis)axis)) {
+            if (divides(in, axis)) {
                 target.place[axis] = (int8_t)yoke_division_input(&division[axis], node, i);
             }
         }
@@ -352,34 +489,82 @@ static void place_inputs(inference *in, yoke_node *node, const yoke_division *di
     }
 }
 
+/* Where a gradient goes once a micro-batch: to the pieces of its parameter. */
+static int scattered_place(const inference *in, const yoke_value_info *info, int axis, int place)
+{
+    bool early = in->policies->axis[axis].scatters_early && info->gradient_of != YOKE_NO_VALUE &&
+                 info->kind == YOKE_VALUE_ACCUMULATOR;
+    return early ? in->graph->values[info->gradient_of].layout.place[axis] : place;
+}
+
 /* Where an output is to lie: at its pin, or where the division has it. Kept logits may be divided,
  * but whoever asks for them has no use for parts of sums. */
-static int settled_place(const yoke_graph *graph, yoke_value value, int axis, int place)
+static int settled_place(const inference *in, yoke_value value, int axis, int place)
 {
-    int pin = pin_of(graph, value, axis);
+    const yoke_value_info *info = &in->graph->values[value];
+    int pin = pin_of(in, value, axis);
     bool part = place == YOKE_PARTIAL_SUM || place == YOKE_PARTIAL_MAX;
     if (pin == NO_PIN) {
-        return part && graph->values[value].output ? YOKE_REPLICATED : place;
+        return part && info->output ? YOKE_REPLICATED : scattered_place(in, info, axis, place);
     }
     return pin;
 }
 
-/* Outputs get the layout that the division gives; where it is not the pin, a conversion follows and
- * takes the value's place. */
+/* The sum over micro-batches of `part`, which a node made as one before it had to be converted. */
+static yoke_value accumulate(inference *in, yoke_value part, const yoke_node *node)
+{
+    yoke_graph *graph = in->graph;
+    yoke_node add = convert_node(graph, part, node);
+    yoke_value_info info = graph->values[part];
+    add.op = YOKE_OP_ADD;
+    info.kind = YOKE_VALUE_ACCUMULATOR;
+    add.out[0] = yoke_graph_value_add(graph, &info);
+    track_values(in);
+    append(graph, &add);
+    return add.out[0];
+}
+
+/* Gives the outputs of a node the layout of its division; true if one of them is to be elsewhere. */
+static bool divide_outputs(inference *in, const yoke_node *node, const yoke_division *division,
+                           yoke_layout settled[YOKE_MAX_OUTPUTS])
+{
+    bool moves = false;
+    for (int i = 0; i < node->n_out; i++) {
+        yoke_layout *layout = &in->graph->values[node->out[i]].layout;
+        for (int axis = 0; axis < YOKE_N_AXES; axis++) {
+            if (divides(in, axis)) {
+                layout->place[axis] = (int8_t)yoke_division_output(&division[axis], node, i);
+            }
+        }
+        settled[i] = *layout;
+        for (int axis = 0; axis < YOKE_N_AXES; axis++) {
+            if (divides(in, axis)) {
+                settled[i].place[axis] =
+                    (int8_t)settled_place(in, node->out[i], axis, layout->place[axis]);
+            }
+        }
+        moves = moves || !yoke_layout_equal(*layout, settled[i]);
+    }
+    return moves;
+}
+
+/* Outputs get the layout that the division gives; where it is to be another, a conversion follows
+ * and takes the value's place. A sum over micro-batches then begins behind the conversion; a kernel
+ * adds to all of its outputs or to none. */
 static void place_outputs(inference *in, const yoke_node *node, const yoke_division *division)
 {
     yoke_graph *graph = in->graph;
-    for (int i = 0; i < node->n_out; i++) {
+    yoke_layout settled[YOKE_MAX_OUTPUTS];
+    bool moves = divide_outputs(in, node, division, settled);
+    for (int i = 0; moves && i < node->n_out; i++) {
         yoke_value value = node->out[i];
-        yoke_layout pinned = yoke_layout_replicated();
-        for (int axis = 0; axis < YOKE_N_AXES; axis++) {
-            if (graph->mesh.size[axis] > 1 && yoke_policy_get((yoke_axis)axis)) {
-                int place = yoke_division_output(&division[axis], node, i);
-                graph->values[value].layout.place[axis] = (int8_t)place;
-                pinned.place[axis] = (int8_t)settled_place(graph, value, axis, place);
-            }
+        bool sums = node->region == YOKE_REGION_BACKWARD &&
+                    graph->values[value].kind == YOKE_VALUE_ACCUMULATOR;
+        if (sums) {
+            graph->values[value].kind = YOKE_VALUE_ACTIVATION;
         }
-        yoke_value now = convert(in, value, pinned, node);
+        yoke_value now = convert(in, value, settled[i], node);
+        now = sums ? accumulate(in, now, node) : now;
         in->now[value] = now;
         if (now != value && graph->values[value].output) {
             graph->values[value].output = false;
@@ -394,7 +579,7 @@ static yoke_status infer_node(inference *in, const yoke_node *old)
     yoke_division division[YOKE_N_AXES] = {{0}};
     yoke_node node = *old;
     for (int axis = 0; axis < YOKE_N_AXES; axis++) {
-        if (graph->mesh.size[axis] > 1 && yoke_policy_get((yoke_axis)axis)) {
+        if (divides(in, axis)) {
             YOKE_TRY(choose(in, &node, axis, &division[axis]));
         }
     }
@@ -437,12 +622,14 @@ static void follow_replacements(inference *in)
     }
 }
 
-yoke_status yoke_layout_infer(yoke_graph *graph, const yoke_mesh *mesh)
+yoke_status yoke_layout_infer(yoke_graph *graph, const yoke_mesh *mesh,
+                              const yoke_policies *policies)
 {
     YOKE_ASSERT(!graph->has_layouts);
     graph->mesh = *mesh;
     graph->has_layouts = true;
-    inference in = {.graph = graph, .old = graph->nodes, .n_old = graph->n_nodes};
+    inference in = {
+        .graph = graph, .policies = policies, .old = graph->nodes, .n_old = graph->n_nodes};
     in.now_capacity = in.latest_capacity = graph->n_values;
     in.now = YOKE_ARENA_NEW(graph->arena, yoke_value, graph->n_values);
     in.latest = YOKE_ARENA_NEW(graph->arena, int, graph->n_values);
@@ -450,14 +637,15 @@ yoke_status yoke_layout_infer(yoke_graph *graph, const yoke_mesh *mesh)
         in.now[v] = (yoke_value)v;
         in.latest[v] = -1;
     }
-    place_declared(graph);
+    place_declared(&in);
     find_pins(&in);
     graph->nodes = NULL;
     graph->n_nodes = graph->nodes_capacity = 0;
+    gather_for_step(&in);
     for (int64_t i = 0; i < in.n_old; i++) {
         YOKE_TRY(infer_node(&in, &in.old[i]));
     }
     follow_replacements(&in);
     count_uses(graph);
-    return yoke_layout_verify(graph);
+    return yoke_layout_verify(graph, policies);
 }

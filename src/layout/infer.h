@@ -6,13 +6,16 @@
 #define YOKE_LAYOUT_INFER_H
 
 #include "graph/graph.h"
+#include "layout/policy.h"
 
 /* Rewrites the graph: layouts everywhere, convert nodes where layouts change. Once a graph. */
-yoke_status yoke_layout_infer(yoke_graph *graph, const yoke_mesh *mesh) YOKE_MUST_USE;
+yoke_status yoke_layout_infer(yoke_graph *graph, const yoke_mesh *mesh,
+                              const yoke_policies *policies) YOKE_MUST_USE;
 
 /* Checks, node by node, that the layouts of operands and outputs are one legal division of the
  * operator along each axis. */
-yoke_status yoke_layout_verify(const yoke_graph *graph) YOKE_MUST_USE;
+yoke_status yoke_layout_verify(const yoke_graph *graph,
+                               const yoke_policies *policies) YOKE_MUST_USE;
 
 /* Layout of each parameter, and every redistribution with its cost. */
 void yoke_layout_table_print(const yoke_graph *graph, FILE *file);

@@ -1,16 +1,74 @@
-/* The table of policies. A new axis is a line in yoke/mesh.h and a row here. */
+/*
+ * The table of policies, and what the options of a run choose from it. A new strategy is a row here;
+ * a new axis is a line in yoke/mesh.h besides.
+ */
 #include "layout/policy.h"
-#include <stddef.h>
+#include <string.h>
 
-/* dp: each rank has its share of the batch. tp: Megatron's division of heads, feed-forward width
- * and vocabulary (Shoeybi et al. 2019); key/value heads are divided if they can be evenly, else
- * every rank has them all (Ainslie et al. 2023). */
-static const yoke_policy table[YOKE_N_AXES] = {
-    [YOKE_AXIS_DP] = {.compute = "b", .parameter = "", .even = "", .stream = "b"},
-    [YOKE_AXIS_TP] = {.compute = "hkfv", .parameter = "hkfv", .even = "k", .stream = ""},
+/* Each rank has its share of the batch. By `zero` (Rajbhandari et al., "ZeRO", 2020): every rank
+ * holds all, or a piece of the optimizer's state and of what it updates, or of gradients too, or of
+ * everything. */
+static const yoke_policy data[] = {
+    {.compute = "b", .parameter = "", .even = "", .stream = "b"},
+    {.compute = "b",
+     .parameter = "",
+     .even = "",
+     .stream = "b",
+     .storing = YOKE_STORE_GATHER_FOR_STEP},
+    {.compute = "b",
+     .parameter = "",
+     .even = "",
+     .stream = "b",
+     .storing = YOKE_STORE_GATHER_FOR_STEP,
+     .scatters_early = true},
+    {.compute = "b",
+     .parameter = "",
+     .even = "",
+     .stream = "b",
+     .storing = YOKE_STORE_GATHER_FOR_USE,
+     .scatters_early = true},
 };
 
-const yoke_policy *yoke_policy_get(yoke_axis axis)
+/* Fully sharded data parallelism (Zhao et al., "PyTorch FSDP", 2023). */
+static const yoke_policy *const fully_sharded = &data[3];
+
+/* Each rank has some of the experts, and elsewhere its share of the batch (Lepikhin et al.,
+ * "GShard", 2021). */
+static const yoke_policy expert = {.compute = "be", .parameter = "e", .even = "", .stream = "b"};
+
+/* Each rank has a piece of every sequence. Attention divides its queries and gathers keys and values,
+ * or divides its heads (Jacobs et al., "DeepSpeed Ulysses", 2023), or passes keys and values round
+ * in a ring (Liu et al., "Ring attention", 2023). Slots of experts divide as tokens do. */
+static const struct {
+    const char *option;
+    yoke_policy policy;
+} context[] = {
+    {"gather", {.compute = "tqc", .parameter = "", .even = "", .stream = "t"}},
+    {"heads", {.compute = "thc", .parameter = "", .even = "", .stream = "t"}},
+    {"ring", {.compute = "tqsc", .parameter = "", .even = "", .stream = "t"}},
+};
+
+/* Heads, feed-forward width and vocabulary are divided (Shoeybi et al., "Megatron-LM", 2019);
+ * key/value heads if they can be evenly, else every rank has them all (Ainslie et al. 2023). With
+ * sequence parallelism (Korthikanti et al. 2022) the stream and the norms are divided by tokens. */
+static const yoke_policy tensor[] = {
+    {.compute = "hkfv", .parameter = "hkfv", .even = "k", .stream = ""},
+    {.compute = "hkfvt", .parameter = "hkfv", .even = "k", .stream = "t"},
+};
+
+yoke_policies yoke_policies_choose(const yoke_config *config)
 {
-    return table[axis].compute ? &table[axis] : NULL;
+    yoke_policies chosen = {.axis = {
+                                [YOKE_AXIS_DP] = data[config->zero],
+                                [YOKE_AXIS_FSDP] = *fully_sharded,
+                                [YOKE_AXIS_EP] = expert,
+                                [YOKE_AXIS_TP] = tensor[config->sequence_parallel],
+                            }};
+    for (size_t i = 0; i < sizeof context / sizeof *context; i++) {
+        if (strcmp(config->context_parallel, context[i].option) == 0) {
+            chosen.axis[YOKE_AXIS_CP] = context[i].policy;
+        }
+    }
+    YOKE_ASSERT(chosen.axis[YOKE_AXIS_CP].compute);
+    return chosen;
 }

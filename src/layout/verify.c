@@ -31,14 +31,15 @@ static bool convert_fits(const yoke_graph *graph, const yoke_node *node, int axi
            node->conversion != YOKE_CONVERT_ILLEGAL && node->conversion != YOKE_CONVERT_NONE;
 }
 
-static bool node_fits(const yoke_graph *graph, const yoke_node *node, int axis)
+static bool node_fits(const yoke_graph *graph, const yoke_node *node, int axis,
+                      const yoke_policy *policy)
 {
     if (node->op == YOKE_OP_CONVERT) {
         return convert_fits(graph, node, axis);
     }
     yoke_division list[YOKE_MAX_DIVISIONS];
-    int n = yoke_division_list(graph, node, yoke_policy_get((yoke_axis)axis),
-                               graph->mesh.size[axis], list);
+    yoke_parts parts = {policy, graph->mesh.size[axis]};
+    int n = yoke_division_list(graph, node, &parts, list);
     for (int i = 0; i < n; i++) {
         if (division_fits(graph, node, &list[i], axis)) {
             return true;
@@ -47,15 +48,16 @@ static bool node_fits(const yoke_graph *graph, const yoke_node *node, int axis)
     return false;
 }
 
-yoke_status yoke_layout_verify(const yoke_graph *graph)
+yoke_status yoke_layout_verify(const yoke_graph *graph, const yoke_policies *policies)
 {
     for (int axis = 0; axis < YOKE_N_AXES; axis++) {
-        if (graph->mesh.size[axis] == 1 || !yoke_policy_get((yoke_axis)axis)) {
+        const yoke_policy *policy = &policies->axis[axis];
+        if (graph->mesh.size[axis] == 1 || !policy->compute) {
             continue;
         }
         for (int64_t i = 0; i < graph->n_nodes; i++) {
             const yoke_node *node = &graph->nodes[i];
-            if (!node_fits(graph, node, axis)) {
+            if (!node_fits(graph, node, axis, policy)) {
                 const char *name = node->n_out ? graph->values[node->out[0]].name : "update";
                 return YOKE_FAIL(
                     YOKE_CHECK,

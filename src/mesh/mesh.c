@@ -18,7 +18,7 @@ static const char *const axis_names[YOKE_N_AXES] = {
 };
 
 #define AXIS_JOINED(upper, lower, help) ", " #lower
-/* ", pp, dp, tp": messages skip the first two characters. */
+/* ", pp, dp, fsdp, ep, cp, tp": messages skip the first two characters. */
 static const char axes_joined[] = YOKE_AXIS_LIST(AXIS_JOINED);
 #undef AXIS_JOINED
 

@@ -43,6 +43,7 @@ typedef struct yoke_value_info {
     bool stream;            /* lies as the policy's stream says */
     bool output;            /* kept to the end of the step for whoever asks */
     yoke_value gradient_of; /* the parameter whose gradient this is, or a part of */
+    yoke_value gathered_of; /* the parameter that this is, gathered for use */
     float deviation;        /* parameters: of the normal initial values, or else */
     float fill;             /* the constant they start at */
     bool decays;            /* parameters: by weight decay */

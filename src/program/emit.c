@@ -30,6 +30,9 @@ static yoke_buffer_kind kind_of(const yoke_value_info *info)
     if (info->kind == YOKE_VALUE_STATE) {
         return YOKE_BUFFER_OPTIMIZER;
     }
+    if (info->gathered_of != YOKE_NO_VALUE) {
+        return YOKE_BUFFER_GATHERED;
+    }
     bool gradient = info->gradient_of != YOKE_NO_VALUE;
     bool lasts = info->kind == YOKE_VALUE_ACCUMULATOR || info->kind == YOKE_VALUE_STEP;
     return gradient && lasts ? YOKE_BUFFER_GRADS : YOKE_BUFFER_SCRATCH;

@@ -1,8 +1,8 @@
 /*
  * Placement: which pipeline stages hold each value.
  *
- * Inside a micro-batch a value is where its block is. The head runs on every stage. In the tail a
- * node runs where all its inputs are; an operator that spans stages takes each input from the first
+ * Inside a micro-batch a value is where its block is. In the head, which starts from inputs and
+ * parameters, and in the tail a node runs where all its inputs are; an operator that spans stages takes each input from the first
  * stage that holds it, and its result, a sum over stages, is wherever an input was. So a tied
  * table's gradient needs no rule of its own. Only the pack of the gradients' norms goes to every
  * stage: by it each rank knows whether the step was applied, also one that has nothing to train.
@@ -14,7 +14,7 @@ static int stage_of_block(const yoke_program_set *set, const int *chunk_of_block
     return set->schedule.stage_of_chunk[chunk_of_block[block]];
 }
 
-/* Parameters are where the forward and backward passes read them. */
+/* Parameters are where the forward and backward passes read them, as they lie or gathered. */
 static void place_parameters(const yoke_program_set *set, const int *chunk_of_block,
                              uint64_t *stages)
 {
@@ -23,16 +23,18 @@ static void place_parameters(const yoke_program_set *set, const int *chunk_of_bl
         const yoke_node *node = &graph->nodes[i];
         bool inside = node->region == YOKE_REGION_FORWARD || node->region == YOKE_REGION_BACKWARD;
         for (int k = 0; inside && k < node->n_in; k++) {
-            if (graph->values[node->in[k]].kind == YOKE_VALUE_PARAMETER) {
-                stages[node->in[k]] |= UINT64_C(1)
-                                       << stage_of_block(set, chunk_of_block, node->block);
+            const yoke_value_info *info = &graph->values[node->in[k]];
+            bool stored = info->kind == YOKE_VALUE_PARAMETER;
+            if (stored || info->gathered_of != YOKE_NO_VALUE) {
+                stages[stored ? node->in[k] : info->gathered_of] |=
+                    UINT64_C(1) << stage_of_block(set, chunk_of_block, node->block);
             }
         }
     }
 }
 
-static uint64_t stages_of_tail(const yoke_graph *graph, const yoke_node *node,
-                               const uint64_t *stages, uint64_t all)
+static uint64_t stages_around(const yoke_graph *graph, const yoke_node *node,
+                              const uint64_t *stages, uint64_t all)
 {
     bool spans = yoke_op_get(node->op)->spans;
     uint64_t mask = spans && node->op != YOKE_OP_PACK ? 0 : all;
@@ -59,9 +61,9 @@ yoke_status yoke_place_stages(yoke_program_set *set, const int *chunk_of_block)
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const yoke_node *node = &graph->nodes[i];
         uint64_t mask = all;
-        if (node->region == YOKE_REGION_TAIL) {
-            mask = stages_of_tail(graph, node, stages, all);
-        } else if (node->region != YOKE_REGION_HEAD) {
+        if (node->region == YOKE_REGION_TAIL || node->region == YOKE_REGION_HEAD) {
+            mask = stages_around(graph, node, stages, all);
+        } else {
             mask = UINT64_C(1) << stage_of_block(set, chunk_of_block, node->block);
         }
         if (mask == 0) {

@@ -1,7 +1,7 @@
 /*
  * The memory plan of one rank: an offset for every buffer.
  *
- *   slab: | params | grads | optimizer | stash | scratch, kernels' scratch last |
+ *   slab: | params | grads | optimizer | stash | gathered | scratch, kernels' scratch last |
  *
  * Lasting buffers lie one after the other. The others are in use from the first instruction that
  * names them to the last, the waits of their transfers included; they are placed in the order of
@@ -68,7 +68,7 @@ static void tell_stash(yoke_program *program)
 {
     for (int64_t b = 0; b < program->n_buffers; b++) {
         yoke_buffer *buffer = &program->buffers[b];
-        if (buffer->root != b || lasts(buffer->kind) || buffer->first < 0 ||
+        if (buffer->root != b || buffer->kind != YOKE_BUFFER_SCRATCH || buffer->first < 0 ||
             buffer->microbatch < 0) {
             continue;
         }

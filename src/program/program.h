@@ -43,6 +43,7 @@ const yoke_opcode_def *yoke_opcode_get(yoke_opcode opcode);
     X(GRADS, grads, "gradients, summed over the micro-batches")                                    \
     X(OPTIMIZER, optimizer, "moments of the optimizer")                                            \
     X(STASH, stash, "activations kept from forward to backward")                                   \
+    X(GATHERED, gathered, "parameters gathered for use, of those stored in pieces")                \
     X(SCRATCH, scratch, "everything shorter")
 
 typedef enum yoke_buffer_kind {

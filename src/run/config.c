@@ -38,6 +38,7 @@ typedef struct int_range {
     }
 
 static const int_range int_ranges[] = {
+    RANGE(zero, 0, 3),
     RANGE(ignore_token, -1, 65535),
     RANGE(seed, 0, INT64_MAX),
     RANGE(steps, 1, 100000000000),
@@ -138,6 +139,7 @@ static yoke_status check_name(const char *key, const char *value, const char *co
 static yoke_status check_names(const yoke_config *config)
 {
     static const char *const homes[] = {"processes", "threads"};
+    static const char *const contexts[] = {"gather", "heads", "ring"};
     static const char *const rates[] = {
 #define NAME(upper, lower, help) #lower,
         YOKE_RATE_LIST(NAME)
@@ -146,6 +148,7 @@ static yoke_status check_names(const yoke_config *config)
     const yoke_schedule_def *schedule;
     yoke_kernel kernels[YOKE_N_OPS];
     YOKE_TRY(check_name("ranks", config->ranks, homes, COUNT(homes)));
+    YOKE_TRY(check_name("context_parallel", config->context_parallel, contexts, COUNT(contexts)));
     YOKE_TRY(check_name("lr_schedule", config->lr_schedule, rates, COUNT(rates)));
     YOKE_TRY(yoke_schedule_find(config->schedule, &schedule));
     return yoke_kernel_choose(config->kernels, kernels);

@@ -98,7 +98,8 @@ static yoke_status build_programs(yoke_session *session, yoke_session_use use,
     YOKE_TRY(build_graph(session, use, plan->graph));
     YOKE_TRY(check_parameters(session, plan->graph));
     YOKE_TRY(use == YOKE_USE_TRAIN ? YOKE_OK : check_alike(session, plan->graph));
-    YOKE_TRY(yoke_layout_infer(plan->graph, &session->mesh));
+    yoke_policies policies = yoke_policies_choose(&session->config);
+    YOKE_TRY(yoke_layout_infer(plan->graph, &session->mesh, &policies));
     YOKE_TRY(yoke_graph_verify(plan->graph));
     yoke_program_request request = {
         .graph = plan->graph,

@@ -84,6 +84,7 @@ static void settle_bytes(yoke_session *session)
             .grads = train->kind_bytes[YOKE_BUFFER_GRADS],
             .optimizer = train->kind_bytes[YOKE_BUFFER_OPTIMIZER],
             .stash = train->kind_bytes[YOKE_BUFFER_STASH],
+            .gathered = train->kind_bytes[YOKE_BUFFER_GATHERED],
             .scratch = train->kind_bytes[YOKE_BUFFER_SCRATCH] + slab - train->slab_bytes,
             .planned = slab,
         };
