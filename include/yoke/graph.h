@@ -62,7 +62,7 @@ void yoke_freeze(yoke_graph *graph, yoke_value parameter);
 yoke_value yoke_embedding(yoke_graph *graph, yoke_value table, yoke_value ids);
 
 /* Einstein sum of two operands, such as "btd,dhx->bthx": letters shared and not in the output are
- * summed. */
+ * summed. Letters with which both and the output begin are products of their own: "ebcd,efd->ebcf". */
 yoke_value yoke_matmul(yoke_graph *graph, const char *rule, yoke_value a, yoke_value b);
 
 /* a + bias, whose dims are the last dims of a. */

@@ -36,7 +36,7 @@ typedef struct product {
 
 typedef struct grid {
     int64_t rows, columns;     /* of a tile */
-    int64_t n_rows, n_columns; /* tiles */
+    int64_t n_rows, n_columns; /* tiles of one product */
 } grid;
 
 static int64_t half_side(int64_t side)
@@ -67,26 +67,31 @@ static grid grid_choose(const product *p)
     return tiles;
 }
 
+/* Tiles are counted through all products of the batch. */
 static void tile_run(const product *p, const grid *tiles, int64_t tile)
 {
+    int64_t n_tiles = tiles->n_rows * tiles->n_columns;
+    int64_t index = tile / n_tiles;
+    tile %= n_tiles;
     int64_t m = tile / tiles->n_columns * tiles->rows;
     int64_t n = tile % tiles->n_columns * tiles->columns;
     int64_t rows = p->size.m - m < tiles->rows ? p->size.m - m : tiles->rows;
     int64_t columns = p->size.n - n < tiles->columns ? p->size.n - n : tiles->columns;
     int64_t a_stride = p->a_transposed ? p->size.m : p->size.k;
     int64_t b_stride = p->b_transposed ? p->size.k : p->size.n;
-    const float *a = p->a + m * (p->a_transposed ? 1 : a_stride);
-    const float *b = p->b + n * (p->b_transposed ? b_stride : 1);
-    dnnl_status_t status = dnnl_sgemm(p->a_transposed ? 'T' : 'N', p->b_transposed ? 'T' : 'N',
-                                      rows, columns, p->size.k, 1.0f, a, a_stride, b, b_stride,
-                                      p->beta, p->y + m * p->size.n + n, p->size.n);
+    const float *a = p->a + index * p->size.m * p->size.k + m * (p->a_transposed ? 1 : a_stride);
+    const float *b = p->b + index * p->size.k * p->size.n + n * (p->b_transposed ? b_stride : 1);
+    float *y = p->y + (index * p->size.m + m) * p->size.n + n;
+    dnnl_status_t status =
+        dnnl_sgemm(p->a_transposed ? 'T' : 'N', p->b_transposed ? 'T' : 'N', rows, columns,
+                   p->size.k, 1.0f, a, a_stride, b, b_stride, p->beta, y, p->size.n);
     YOKE_ASSERT(status == dnnl_success);
 }
 
 /* Runs all tiles, each on one thread. */
 static void tiles_run(const product *p, const grid *tiles)
 {
-    int64_t n_tiles = tiles->n_rows * tiles->n_columns;
+    int64_t n_tiles = p->size.n_batch * tiles->n_rows * tiles->n_columns;
 #if defined(_OPENMP)
     int n_threads = omp_get_max_threads();
 #pragma omp parallel num_threads(n_threads) if (n_tiles > 1)
@@ -117,11 +122,12 @@ static void matmul(const yoke_kernel_call *call)
         .b_transposed = contraction->b_transposed,
         .beta = call->accumulate ? 1.0f : 0.0f,
     };
-    if (p.size.m == 0 || p.size.n == 0) {
+    int64_t n_elements = p.size.n_batch * p.size.m * p.size.n;
+    if (n_elements == 0) {
         return;
     }
     if (p.size.k == 0) {
-        for (int64_t i = 0; i < p.size.m * p.size.n && !call->accumulate; i++) {
+        for (int64_t i = 0; i < n_elements && !call->accumulate; i++) {
             p.y[i] = 0.0f;
         }
         return;

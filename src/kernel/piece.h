@@ -42,8 +42,9 @@ static inline int64_t yoke_piece_head(const yoke_tensor *piece, int64_t b, int64
     return ((b * extent[1] + t) * extent[2] + h) * width;
 }
 
-/* Matrix product of local pieces: [m | k] times [k | n]. */
+/* Matrix products of local pieces: `n_batch` times [m | k] times [k | n]. */
 typedef struct yoke_product {
+    int64_t n_batch;
     int64_t m, n, k;
 } yoke_product;
 
@@ -52,17 +53,21 @@ static inline yoke_product yoke_piece_contract(const yoke_kernel_call *call)
     const yoke_contraction *c = &call->attributes->contraction;
     const yoke_tensor *a = &call->in[0];
     const yoke_tensor *b = &call->in[1];
-    int64_t a_first = yoke_piece_product(a, 0, c->a_split);
-    int64_t a_last = yoke_piece_product(a, c->a_split, a->shard.n_dims);
-    int64_t b_first = yoke_piece_product(b, 0, c->b_split);
-    int64_t b_last = yoke_piece_product(b, c->b_split, b->shard.n_dims);
+    int a_middle = c->n_batch + c->a_split;
+    int b_middle = c->n_batch + c->b_split;
+    int64_t a_first = yoke_piece_product(a, c->n_batch, a_middle);
+    int64_t a_last = yoke_piece_product(a, a_middle, a->shard.n_dims);
+    int64_t b_first = yoke_piece_product(b, c->n_batch, b_middle);
+    int64_t b_last = yoke_piece_product(b, b_middle, b->shard.n_dims);
     yoke_product product = {
+        .n_batch = yoke_piece_product(a, 0, c->n_batch),
         .m = c->a_transposed ? a_last : a_first,
         .k = c->a_transposed ? a_first : a_last,
         .n = c->b_transposed ? b_first : b_last,
     };
+    YOKE_ASSERT(product.n_batch == yoke_piece_product(b, 0, c->n_batch));
     YOKE_ASSERT(product.k == (c->b_transposed ? b_last : b_first));
-    YOKE_ASSERT(product.m * product.n == yoke_piece_elements(&call->out[0]));
+    YOKE_ASSERT(product.n_batch * product.m * product.n == yoke_piece_elements(&call->out[0]));
     return product;
 }
 

@@ -10,12 +10,14 @@
 #include "yoke/graph.h"
 #include "yoke/optimizer.h"
 
-/* A matrix product in the dims of its operands. The first `a_split` dims of a are one side of the
- * matrix, the rest the other: [M | K], or [K | M] if a_transposed. Likewise b: [K | N], or [N | K]
- * if b_transposed. The output is [M | N]. */
+/* Matrix products in the dims of their operands: one for each index of the first `n_batch` dims,
+ * which all three share. Of the others, the first `a_split` dims of a are one side of the matrix,
+ * the rest the other: [M | K], or [K | M] if a_transposed. Likewise b: [K | N], or [N | K] if
+ * b_transposed. The output is [M | N]. */
 typedef struct yoke_contraction {
     int a_split, b_split;
     bool a_transposed, b_transposed;
+    int n_batch;
 } yoke_contraction;
 
 typedef struct yoke_attributes {

@@ -1,7 +1,8 @@
 /*
- * Matrix product as an Einstein sum of two operands without batch letters: [M | K] x [K | N]
- * -> [M | N], where M, K and N are groups of letters and either operand may lie transposed. Its
- * gradients are matrix products again.
+ * Matrix product as an Einstein sum of two operands: [Z | M | K] x [Z | K | N] -> [Z | M | N], where
+ * Z, M, K and N are groups of letters and either operand may lie transposed behind Z. The letters of
+ * Z, mostly none, stand in all three: one product for each of their indices. Its gradients are
+ * matrix products again.
  */
 #include "op/op.h"
 #include <string.h>
@@ -25,10 +26,24 @@ static int select_letters(const char *text, const char *other, bool present, cha
     return n;
 }
 
+/* Letters with which all three begin, in the same order: one product for each of their indices. */
+static int count_batch(const char *a, const char *b, const char *y)
+{
+    int n = 0;
+    while (a[n] && a[n] == b[n] && a[n] == y[n]) {
+        n++;
+    }
+    return n;
+}
+
 /* Finds the contraction of a and b to y; false if it is not one matrix product. */
 static bool contract(const char *a, const char *b, const char *y, yoke_contraction *found)
 {
     char m[8], k[8], n[8];
+    int n_batch = count_batch(a, b, y);
+    a += n_batch;
+    b += n_batch;
+    y += n_batch;
     int n_m = select_letters(a, b, false, m);
     int n_k = select_letters(a, b, true, k);
     int n_n = select_letters(b, a, false, n);
@@ -43,6 +58,7 @@ static bool contract(const char *a, const char *b, const char *y, yoke_contracti
         .b_split = b_plain ? n_k : n_n,
         .a_transposed = !a_plain,
         .b_transposed = !b_plain,
+        .n_batch = n_batch,
     };
     return n_k > 0 && (a_plain || a_turned) && (b_plain || b_turned) && y_plain;
 }
