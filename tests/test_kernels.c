@@ -72,7 +72,8 @@ static const op_case rows[] = {
     {YOKE_OP_ADD_BIAS, {"bthx", "hx"}, {"bthx"}, "nn", .aliases = 1, .tolerance = EXACT},
     {YOKE_OP_SUM_ROWS, {"btd"}, {"d"}, "n", .accumulates = true, .tolerance = SUMMED},
     {YOKE_OP_SUM_ROWS, {"bthx"}, {"hx"}, "n", .accumulates = true, .tolerance = SUMMED},
-    {YOKE_OP_ADD, {"btd", "btd"}, {"btd"}, "nn", .aliases = 3, .tolerance = EXACT},
+    {YOKE_OP_ADD, {"btd"}, {"btd"}, "n", .accumulates = true, .tolerance = EXACT},
+    {YOKE_OP_ADD, {"btd", "btd"}, {"btd"}, "nn", .accumulates = true, .aliases = 3, .tolerance = EXACT},
     {YOKE_OP_ADD, {"btd", "btd", "btd", "btd"}, {"btd"}, "nnnn", .aliases = 15, .tolerance = EXACT},
     {YOKE_OP_LAYER_NORM,
      {"btd", "d", "d"},
@@ -114,6 +115,8 @@ static const op_case rows[] = {
      .tolerance = SUMMED},
     {YOKE_OP_GELU, {"btd"}, {"btd"}, "n", .aliases = 1, .tolerance = ROUNDED},
     {YOKE_OP_GELU_GRAD, {"btd", "btd"}, {"btd"}, "nn", .aliases = 3, .tolerance = ROUNDED},
+    {YOKE_OP_GELU_ERF, {"btd"}, {"btd"}, "n", .aliases = 1, .tolerance = ROUNDED},
+    {YOKE_OP_GELU_ERF_GRAD, {"btd", "btd"}, {"btd"}, "nn", .aliases = 3, .tolerance = ROUNDED},
     {YOKE_OP_SWIGLU, {"btd", "btd"}, {"btd"}, "nn", .aliases = 3, .tolerance = ROUNDED},
     {YOKE_OP_SWIGLU_GRAD,
      {"btd", "btd", "btd"},
@@ -299,6 +302,7 @@ typedef struct question {
     yoke_kernel kernel;
     const char *set;
     float rate;
+    bool all_keys; /* attention that is not causal */
     bool accumulate;
     int alias; /* input whose place the first output takes, or -1 */
 } question;
@@ -306,8 +310,9 @@ typedef struct question {
 static kernel_case *question_case(const question *q, yoke_kernel kernel, int alias)
 {
     kernel_case *c = case_create(q->row, q->sizes, 11);
-    if (q->rate > 0.0f) {
+    if (q->rate > 0.0f || q->all_keys) {
         c->attributes.rate = q->rate;
+        c->attributes.causal = !q->all_keys;
         inputs_derive(c, q->row->op, yoke_kernel_set_find("ref"));
     }
     c->call.accumulate = q->accumulate;
@@ -367,10 +372,10 @@ static bool results_equal(const question *q, const kernel_case *a, const kernel_
 static void question_ask(const question *q)
 {
     char what[160];
-    (void)snprintf(what, sizeof what, "%s %s, row %d, sizes \"%s\"%s%s, in the place of %d", q->set,
-                   op_names[q->row->op], (int)(q->row - rows), q->sizes->name,
+    (void)snprintf(what, sizeof what, "%s %s, row %d, sizes \"%s\"%s%s%s, in the place of %d",
+                   q->set, op_names[q->row->op], (int)(q->row - rows), q->sizes->name,
                    q->accumulate ? ", adding" : "", q->rate > 0.0f ? ", with dropout" : "",
-                   q->alias);
+                   q->all_keys ? ", of all keys" : "", q->alias);
     kernel_case *fresh = case_create(q->row, q->sizes, 11);
     kernel_case *expected = question_case(q, yoke_kernel_set_find("ref")->run[q->row->op], -1);
     kernel_case *first = NULL;
@@ -378,7 +383,7 @@ static void question_ask(const question *q)
         yoke_kernel_threads_set(n_threads);
         kernel_case *c = question_case(q, q->kernel, q->alias);
         bool good = case_guards_hold(c) && results_near(what, q, c, expected);
-        if (q->rate == 0.0f) {
+        if (q->rate == 0.0f && !q->all_keys) {
             good = good && inputs_kept(q, c, fresh);
         }
         if (!good || (first && !results_equal(q, c, first))) {
@@ -395,7 +400,7 @@ static void question_ask(const question *q)
     case_destroy(fresh);
 }
 
-/* Plain, adding, with dropout, and in the place of each input that allows it. */
+/* Plain, adding, with dropout, of all keys, and in the place of each input that allows it. */
 static void row_ask(const yoke_kernel_set *set, const op_case *row, const case_sizes *sizes)
 {
     question q = {.row = row, .sizes = sizes, .set = set->name, .alias = -1};
@@ -409,7 +414,11 @@ static void row_ask(const yoke_kernel_set *set, const op_case *row, const case_s
     if (row->op == YOKE_OP_ATTENTION || row->op == YOKE_OP_ATTENTION_GRAD) {
         q.rate = 0.25f;
         question_ask(&q);
+        q.all_keys = true;
+        question_ask(&q);
         q.rate = 0.0f;
+        question_ask(&q);
+        q.all_keys = false;
     }
     for (int i = 0; i < CASE_MAX_IN; i++) {
         if (row->aliases >> i & 1) {

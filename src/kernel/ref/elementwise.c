@@ -27,7 +27,7 @@ void yoke_ref_add(const yoke_kernel_call *call)
         for (int j = 1; j < call->n_in; j++) {
             sum += ((const float *)call->in[j].data)[i];
         }
-        y[i] = sum;
+        y[i] = call->accumulate ? y[i] + sum : sum;
     }
 }
 

@@ -37,6 +37,9 @@ static void add(const yoke_kernel_call *call, int64_t first, int64_t end)
         for (int j = 1; j < call->n_in; j++) {
             sum = lanes_add(sum, in_get(call, j, i, end));
         }
+        if (call->accumulate) {
+            sum = lanes_add(lanes_get((const float *)call->out[0].data + i, end - i, 0.0f), sum);
+        }
         out_put(call, 0, i, end, sum);
     }
 }
