@@ -9,7 +9,8 @@
  * Query head h uses key/value head h / (n_heads / n_kv_heads), in global numbers (Ainslie et al., "GQA", 2023).
  *
  * A query sees all keys, or the ones at or before it if causal. Positions are global: a piece of q may begin at any
- * token and any head. A query that sees no key has y = 0 and lse = -inf. Key/value heads that no local query head uses get a gradient of zero: other ranks hold theirs.
+ * token and any head. A query that sees no key has y = 0 and lse = -inf. The key/value head of
+ * each local query head must be here; those that no local query head uses get a gradient of zero: other ranks hold theirs.
  */
 #include "kernel/ref/ref.h"
 
@@ -33,11 +34,13 @@ static query query_get(const yoke_kernel_call *call, int64_t b, int64_t t, int64
     int64_t head = q->offset[2] + h;
     int64_t n_keys = attributes->causal ? token + 1 - k->offset[1] : k->extent[1];
     n_keys = n_keys < 0 ? 0 : n_keys;
+    int64_t kv = head / (attributes->n_heads / attributes->n_kv_heads) - k->offset[2];
+    YOKE_ASSERT(kv >= 0 && kv < k->extent[2]);
     return (query){
         .b = b,
         .t = t,
         .h = h,
-        .kv = head / (attributes->n_heads / attributes->n_kv_heads) - k->offset[2],
+        .kv = kv,
         .n_keys = n_keys < k->extent[1] ? n_keys : k->extent[1],
         .first =
             (uint64_t)((((q->offset[0] + b) * attributes->n_heads + head) * attributes->n_tokens +

@@ -1,5 +1,6 @@
 /*
- * What attention and its gradient share: which keys a query sees, and blocks of queries.
+ * What attention and its gradient share: which keys a query sees, and blocks of queries. The pieces of q and of k may each
+ * begin at any token, in global numbers.
  */
 #ifndef YOKE_KERNEL_VECTOR_ATTENTION_H
 #define YOKE_KERNEL_VECTOR_ATTENTION_H
@@ -31,11 +32,13 @@ static inline int64_t visible_keys(const yoke_kernel_call *call, int64_t t)
     return n < 0 ? 0 : smaller(n, n_keys);
 }
 
-/* Local key/value head of the local query head. */
+/* Local key/value head of the local query head, which must be here. */
 static inline int64_t head_kv(const yoke_kernel_call *call, int64_t h)
 {
     int64_t group = call->attributes->n_heads / call->attributes->n_kv_heads;
-    return (call->in[0].shard.offset[2] + h) / group - call->in[1].shard.offset[2];
+    int64_t kv = (call->in[0].shard.offset[2] + h) / group - call->in[1].shard.offset[2];
+    YOKE_ASSERT(kv >= 0 && kv < call->in[1].shard.extent[2]);
+    return kv;
 }
 
 static inline block block_get(const yoke_kernel_call *call, int64_t b, int64_t h, int64_t t)

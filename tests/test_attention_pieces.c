@@ -1,0 +1,385 @@
+/*
+ * Attention cut into pieces, by every set, against the whole by the book in double: scores, softmax and the gradient through its
+ * Jacobian, not through lse. Queries are cut unevenly, also to nothing. Outputs of the pieces are joined, and what all of
+ * them add to is summed, as redistribution would.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "kernel_case.h"
+#include "yoke/random.h"
+
+enum { MAX_PIECES = 5 };
+
+/* Global sizes: batch, tokens, query heads, key/value heads, head width. */
+typedef struct problem {
+    int64_t B, T, N, K, X;
+    bool causal;
+    float rate;
+} problem;
+
+/* Fault A9 is told of width 64 in 4 heads over 2, 32 tokens. The others: odd, across blocks of 48 queries, one head. */
+static const problem problems[] = {
+    {1, 32, 4, 2, 16, true, 0.0f},  {2, 32, 4, 2, 16, true, 0.1f},   {1, 32, 4, 2, 16, false, 0.0f},
+    {3, 11, 6, 3, 5, true, 0.4f},   {2, 11, 6, 2, 5, false, 0.4f},   {1, 131, 3, 3, 24, true, 0.0f},
+    {2, 97, 4, 1, 17, true, 0.25f}, {1, 97, 3, 1, 17, false, 0.25f}, {1, 1, 1, 1, 2, true, 0.0f},
+};
+enum { N_PROBLEMS = sizeof problems / sizeof problems[0] };
+
+/* Largest distance of a float from the book's number, as a share of the largest number of the tensor. */
+static const double tolerance = 1e-5;
+
+/* Pieces of the tokens: their shares. */
+typedef struct cut {
+    int n;
+    int64_t share[MAX_PIECES];
+} cut;
+
+static const cut cuts[] = {
+    {1, {1}},       {2, {1, 1}},       {2, {0, 1}},          {2, {5, 1}},
+    {3, {1, 5, 2}}, {4, {1, 1, 1, 1}}, {5, {3, 0, 1, 2, 4}},
+};
+enum { N_CUTS = sizeof cuts / sizeof cuts[0] };
+
+static letter_size cut_piece(const cut *c, char letter, int64_t T, int piece)
+{
+    int64_t before = 0;
+    int64_t all = 0;
+    for (int i = 0; i < c->n; i++) {
+        before += i < piece ? c->share[i] : 0;
+        all += c->share[i];
+    }
+    int64_t begin = T * before / all;
+    return (letter_size){letter, T * (before + c->share[piece]) / all - begin, begin};
+}
+
+static const op_case forward_row = {
+    YOKE_OP_ATTENTION, {"bthx", "bskx", "bskx"}, {"bthx", "bth"}, .fill = "nnn"};
+static const op_case gradient_row = {YOKE_OP_ATTENTION_GRAD,
+                                     {"bthx", "bskx", "bskx", "bthx", "bth", "bthx"},
+                                     {"bthx", "bskx", "bskx"},
+                                     .fill = "nnnnnn"};
+
+static kernel_case *problem_case(const op_case *row, const problem *p, letter_size t, letter_size s)
+{
+    case_sizes sizes = {
+        "", {{'b', p->B, 0}, t, s, {'h', p->N, 0}, {'k', p->K, 0}, {'x', p->X, 0}}, p->N, p->K};
+    kernel_case *c = case_create(row, &sizes, 31);
+    c->attributes.causal = p->causal;
+    c->attributes.rate = p->rate;
+    c->attributes.n_tokens = p->T;
+    return c;
+}
+
+/* --- By the book ------------------------------------------------------------------------------ */
+
+typedef struct book {
+    double *y, *lse, *dq, *dk, *dv;
+} book;
+
+static double *doubles_create(int64_t n)
+{
+    double *all = calloc((size_t)n, sizeof(*all));
+    if (!all) {
+        abort();
+    }
+    return all;
+}
+
+static void book_destroy(const book *k)
+{
+    free(k->y);
+    free(k->lse);
+    free(k->dq);
+    free(k->dk);
+    free(k->dv);
+}
+
+static double dot(const float *a, const float *b, int64_t n)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        sum += (double)a[i] * (double)b[i];
+    }
+    return sum;
+}
+
+static double keep_get(const problem *p, const kernel_case *c, int64_t row, int64_t s)
+{
+    yoke_random_key key = yoke_random_stream_hashed(c->call.seed, c->attributes.site, c->call.step,
+                                                    c->call.microbatch);
+    if (p->rate == 0.0f) {
+        return 1.0;
+    }
+    bool keep = yoke_random_uniform(key, (uint64_t)(row * p->T + s)) >= p->rate;
+    return keep ? 1.0 / (1.0 - (double)p->rate) : 0.0;
+}
+
+/* One query: its rows of y, lse and dq, and what it adds to dk and dv. `prob` and `dp` hold T numbers. */
+static void book_query(const problem *p, const kernel_case *c, book *k, const int64_t at[3],
+                       double *prob, double *dp)
+{
+    int64_t X = p->X;
+    int64_t b = at[0], t = at[1], h = at[2];
+    int64_t n = p->causal ? t + 1 : p->T;
+    int64_t row = yoke_piece_head(&c->in[0], b, t, h);
+    const float *q = (const float *)c->in[0].data + row;
+    const float *dy = (const float *)c->in[5].data + row;
+    double scale = (double)c->attributes.scale;
+    double sum = 0.0;
+    double mean = 0.0;
+    for (int64_t s = 0; s < n; s++) {
+        int64_t key = yoke_piece_head(&c->in[1], b, s, h / (p->N / p->K));
+        prob[s] = exp(scale * dot(q, (const float *)c->in[1].data + key, X));
+        sum += prob[s];
+    }
+    k->lse[row / X] = log(sum);
+    for (int64_t s = 0; s < n; s++) {
+        int64_t key = yoke_piece_head(&c->in[1], b, s, h / (p->N / p->K));
+        double keep = keep_get(p, c, (b * p->N + h) * p->T + t, s);
+        prob[s] /= sum;
+        dp[s] = keep * dot(dy, (const float *)c->in[2].data + key, X);
+        mean += prob[s] * dp[s];
+        for (int64_t x = 0; x < X; x++) {
+            k->y[row + x] += prob[s] * keep * (double)((const float *)c->in[2].data)[key + x];
+            k->dv[key + x] += prob[s] * keep * (double)dy[x];
+        }
+    }
+    for (int64_t s = 0; s < n; s++) {
+        int64_t key = yoke_piece_head(&c->in[1], b, s, h / (p->N / p->K));
+        double ds = scale * prob[s] * (dp[s] - mean);
+        for (int64_t x = 0; x < X; x++) {
+            k->dq[row + x] += ds * (double)((const float *)c->in[1].data)[key + x];
+            k->dk[key + x] += ds * (double)q[x];
+        }
+    }
+}
+
+static book book_create(const problem *p, const kernel_case *c)
+{
+    int64_t n_rows = p->B * p->T * p->N;
+    int64_t n_keys = p->B * p->T * p->K * p->X;
+    book k = {doubles_create(n_rows * p->X), doubles_create(n_rows), doubles_create(n_rows * p->X),
+              doubles_create(n_keys), doubles_create(n_keys)};
+    double *rows = doubles_create(2 * p->T);
+    for (int64_t i = 0; i < n_rows; i++) {
+        const int64_t at[3] = {i / p->N / p->T, i / p->N % p->T, i % p->N};
+        book_query(p, c, &k, at, rows, rows + p->T);
+    }
+    free(rows);
+    return k;
+}
+
+/* --- By pieces -------------------------------------------------------------------------------- */
+
+/* What the pieces of one run come to. */
+typedef struct joined {
+    yoke_tensor y, lse, dq; /* floats, of the whole's shape */
+    double *dk, *dv;
+} joined;
+
+static yoke_tensor tensor_like(const yoke_tensor *whole)
+{
+    yoke_tensor copy = *whole;
+    copy.data = guarded_alloc(piece_bytes(whole));
+    memset(copy.data, 0xFF, piece_bytes(whole));
+    return copy;
+}
+
+/* Copies tokens between a whole [b, T, heads, x] and a piece of it. */
+static void tokens_copy(const yoke_tensor *whole, const yoke_tensor *piece, bool to_piece)
+{
+    int64_t row = yoke_piece_product(piece, 2, piece->shard.n_dims);
+    int64_t n = piece->shard.extent[1];
+    int64_t T = whole->shard.extent[1];
+    for (int64_t b = 0; b < piece->shard.extent[0]; b++) {
+        float *in_whole = (float *)whole->data + (b * T + piece->shard.offset[1]) * row;
+        float *in_piece = (float *)piece->data + b * n * row;
+        memcpy(to_piece ? in_piece : in_whole, to_piece ? in_whole : in_piece,
+               (size_t)(n * row) * sizeof(float));
+    }
+}
+
+static void tokens_add(double *whole, int64_t T, const yoke_tensor *piece)
+{
+    int64_t row = yoke_piece_product(piece, 2, piece->shard.n_dims);
+    int64_t n = piece->shard.extent[1] * row;
+    for (int64_t i = 0; i < yoke_piece_elements(piece); i++) {
+        int64_t to = (i / n * T + piece->shard.offset[1]) * row + i % n;
+        whole[to] += (double)((const float *)piece->data)[i];
+    }
+}
+
+/* Forward, then backward with the joined y and lse, of one piece of the queries. */
+static void piece_run(const yoke_kernel_set *set, const problem *p, letter_size t,
+                      const kernel_case *whole, joined *result)
+{
+    const letter_size s = {'s', p->T, 0};
+    kernel_case *f = problem_case(&forward_row, p, t, s);
+    kernel_case *g = problem_case(&gradient_row, p, t, s);
+    for (int i = 0; i < 3; i++) {
+        tokens_copy(&whole->in[i], &f->in[i], true);
+        tokens_copy(&whole->in[i], &g->in[i], true);
+    }
+    set->run[YOKE_OP_ATTENTION](&f->call);
+    tokens_copy(&result->y, &f->out[0], false);
+    tokens_copy(&result->lse, &f->out[1], false);
+    tokens_copy(&result->y, &g->in[3], true);
+    tokens_copy(&result->lse, &g->in[4], true);
+    tokens_copy(&whole->in[5], &g->in[5], true);
+    set->run[YOKE_OP_ATTENTION_GRAD](&g->call);
+    tokens_copy(&result->dq, &g->out[0], false);
+    tokens_add(result->dk, p->T, &g->out[1]);
+    tokens_add(result->dv, p->T, &g->out[2]);
+    assert_true(case_guards_hold(f) && case_guards_hold(g));
+    case_destroy(f);
+    case_destroy(g);
+}
+
+static joined pieces_run(const yoke_kernel_set *set, const problem *p, const cut *queries,
+                         const kernel_case *whole)
+{
+    int64_t n_keys = yoke_piece_elements(&whole->in[1]);
+    joined result = {tensor_like(&whole->in[0]), tensor_like(&whole->in[4]),
+                     tensor_like(&whole->in[0]), doubles_create(n_keys), doubles_create(n_keys)};
+    for (int i = 0; i < queries->n; i++) {
+        piece_run(set, p, cut_piece(queries, 't', p->T, i), whole, &result);
+    }
+    return result;
+}
+
+static void joined_destroy(const joined *result)
+{
+    guarded_free(result->y.data);
+    guarded_free(result->lse.data);
+    guarded_free(result->dq.data);
+    free(result->dk);
+    free(result->dv);
+}
+
+/* --- Comparison ------------------------------------------------------------------------------- */
+
+static double distance(const double *a, const double *expected, int64_t n)
+{
+    double largest = 0.0;
+    double worst = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = fabs(a[i] - expected[i]);
+        largest = fmax(largest, fabs(expected[i]));
+        worst = d <= worst ? worst : d; /* what is not a number is the worst */
+    }
+    return largest > 0.0 ? worst / largest : worst;
+}
+
+static double tensor_distance(const yoke_tensor *a, const double *expected)
+{
+    int64_t n = yoke_piece_elements(a);
+    double *wide = doubles_create(n);
+    for (int64_t i = 0; i < n; i++) {
+        wide[i] = (double)((const float *)a->data)[i];
+    }
+    double d = distance(wide, expected, n);
+    free(wide);
+    return d;
+}
+
+static void assert_by_the_book(const char *set, int index, int queries, const joined *a,
+                               const book *k)
+{
+    const problem *p = &problems[index];
+    int64_t n_keys = p->B * p->T * p->K * p->X;
+    const double d[] = {tensor_distance(&a->y, k->y), tensor_distance(&a->lse, k->lse),
+                        tensor_distance(&a->dq, k->dq), distance(a->dk, k->dk, n_keys),
+                        distance(a->dv, k->dv, n_keys)};
+    static const char *const names[] = {"y", "lse", "dq", "dk", "dv"};
+    for (int i = 0; i < 5; i++) {
+        if (!(d[i] < tolerance)) {
+            fail_msg("%s, problem %d, cut %d: %s is off by %g of its largest element, not %g", set,
+                     index, queries, names[i], d[i], tolerance);
+        }
+    }
+}
+
+/* Queries do not know of each other, so a piece gives the bits of the whole. */
+static void assert_same_bits(const joined *a, const joined *whole)
+{
+    assert_memory_equal(a->y.data, whole->y.data, piece_bytes(&a->y));
+    assert_memory_equal(a->lse.data, whole->lse.data, piece_bytes(&a->lse));
+    assert_memory_equal(a->dq.data, whole->dq.data, piece_bytes(&a->dq));
+}
+
+static void problem_ask(const yoke_kernel_set *set, int index)
+{
+    const problem *p = &problems[index];
+    kernel_case *whole =
+        problem_case(&gradient_row, p, (letter_size){'t', p->T, 0}, (letter_size){'s', p->T, 0});
+    book k = book_create(p, whole);
+    joined first = pieces_run(set, p, &cuts[0], whole);
+    for (int i = 0; i < (int)N_CUTS; i++) {
+        joined result = pieces_run(set, p, &cuts[i], whole);
+        assert_by_the_book(set->name, index, i, &result, &k);
+        assert_same_bits(&result, &first);
+        joined_destroy(&result);
+    }
+    joined_destroy(&first);
+    book_destroy(&k);
+    case_destroy(whole);
+}
+
+static const yoke_kernel_set *const sets[] = {
+#define SET_ADDRESS(name) &yoke_kernel_set_##name,
+    YOKE_KERNEL_SET_LIST(SET_ADDRESS)
+#undef SET_ADDRESS
+};
+enum { N_SETS = sizeof sets / sizeof sets[0] };
+
+static bool has_attention(const yoke_kernel_set *set)
+{
+    return set->run[YOKE_OP_ATTENTION_GRAD] && (!set->supported || set->supported());
+}
+
+static void test_pieces_of_queries(void **state)
+{
+    (void)state;
+    yoke_kernel_threads_set(2);
+    for (int i = 0; i < (int)N_SETS; i++) {
+        for (int j = 0; j < (int)N_PROBLEMS && has_attention(sets[i]); j++) {
+            problem_ask(sets[i], j);
+        }
+    }
+}
+
+/* A piece without queries adds nothing to the gradients of keys and values, and says so. */
+static void test_no_queries_give_zeros(void **state)
+{
+    (void)state;
+    const problem p = {2, 7, 4, 2, 9, true, 0.0f};
+    for (int i = 0; i < (int)N_SETS; i++) {
+        if (!has_attention(sets[i])) {
+            continue;
+        }
+        kernel_case *c =
+            problem_case(&gradient_row, &p, (letter_size){'t', 0, 3}, (letter_size){'s', p.T, 0});
+        sets[i]->run[YOKE_OP_ATTENTION_GRAD](&c->call);
+        for (int j = 1; j < 3; j++) {
+            for (int64_t e = 0; e < yoke_piece_elements(&c->out[j]); e++) {
+                assert_true(((const float *)c->out[j].data)[e] == 0.0f);
+            }
+        }
+        assert_true(case_guards_hold(c));
+        case_destroy(c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pieces_of_queries),
+        cmocka_unit_test(test_no_queries_give_zeros),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
