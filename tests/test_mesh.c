@@ -63,9 +63,9 @@ static void test_parse_refuses_with_the_way_out(void **state)
     static const struct {
         const char *text, *says;
     } cases[] = {
-        {"xtp=2", "mesh: unknown axis 'xtp'; the axes are pp, dp, tp; did you mean tp?"},
-        {"wide=2", "mesh: unknown axis 'wide'; the axes are pp, dp, tp"},
-        {"=2", "mesh: unknown axis ''; the axes are pp, dp, tp"},
+        {"xtp=2", "mesh: unknown axis 'xtp'; the axes are pp, dp, fsdp, ep, cp, tp; did you mean tp?"},
+        {"wide=2", "mesh: unknown axis 'wide'; the axes are pp, dp, fsdp, ep, cp, tp"},
+        {"=2", "mesh: unknown axis ''; the axes are pp, dp, fsdp, ep, cp, tp"},
         {"dp2", "mesh: 'dp2' is not an axis with its size; write for instance dp=2,tp=2"},
         {"dp=2 tp=2", "mesh: dp=2 tp=2 is no size; use a whole number from 1 to 1024"},
         {"dp=0", "mesh: dp=0 is no size; use a whole number from 1 to 1024"},

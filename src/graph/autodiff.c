@@ -71,8 +71,13 @@ static yoke_value gather(differentiation *d, yoke_value value)
         graph->block = block_of_sum(graph, f, value);
         whole = sum(graph, f->part, f->n);
     }
-    if (whole != YOKE_NO_VALUE && graph->values[value].stream) {
-        graph->values[whole].stream = true;
+    if (whole == YOKE_NO_VALUE) {
+        return whole;
+    }
+    yoke_value_info *info = &graph->values[whole];
+    info->stream = info->stream || graph->values[value].stream;
+    if (graph->values[value].kind == YOKE_VALUE_ACTIVATION && info->gradient_of == YOKE_NO_VALUE) {
+        info->gradient_of = value;
     }
     return whole;
 }

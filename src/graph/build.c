@@ -220,6 +220,13 @@ const yoke_value_info *yoke_value_get(const yoke_graph *graph, yoke_value value)
     return &graph->values[value];
 }
 
+yoke_value yoke_value_parameter(const yoke_graph *graph, yoke_value value)
+{
+    yoke_value of = yoke_value_get(graph, value)->gradient_of;
+    bool parameter = of != YOKE_NO_VALUE && graph->values[of].kind == YOKE_VALUE_PARAMETER;
+    return parameter ? of : YOKE_NO_VALUE;
+}
+
 bool yoke_values_good(const yoke_graph *graph, const yoke_value *values, int n)
 {
     for (int i = 0; i < n; i++) {

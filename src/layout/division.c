@@ -61,9 +61,8 @@ static int add_stored_letters(const yoke_graph *graph, const yoke_node *node,
 {
     bool stored = parts->policy->storing != YOKE_STORE_WHOLE;
     for (int i = 0; stored && i < node->n_in; i++) {
-        const char *dims =
-            graph->values[node->in[i]].gradient_of != YOKE_NO_VALUE ? node->in_rule[i] : "";
-        for (const char *c = dims; *c; c++) {
+        bool gradient = yoke_value_parameter(graph, node->in[i]) != YOKE_NO_VALUE;
+        for (const char *c = gradient ? node->in_rule[i] : ""; *c; c++) {
             n = add_letter(graph, node, parts, *c, list, n);
         }
     }

@@ -136,6 +136,18 @@ static void place_declared(inference *in)
 
 /* --- Pins ------------------------------------------------------------------------------------- */
 
+/* The gradient of a divided activation is wanted in the same pieces. */
+static int pin_of_gradient(const inference *in, yoke_value value, int axis)
+{
+    const yoke_graph *graph = in->graph;
+    yoke_value of = graph->values[value].gradient_of;
+    if (of == YOKE_NO_VALUE || graph->values[of].kind != YOKE_VALUE_ACTIVATION) {
+        return NO_PIN;
+    }
+    int place = graph->values[in->now[of]].layout.place[axis];
+    return place >= 0 ? place : NO_PIN;
+}
+
 static int pin_of(const inference *in, yoke_value value, int axis)
 {
     const yoke_graph *graph = in->graph;
@@ -144,7 +156,8 @@ static int pin_of(const inference *in, yoke_value value, int axis)
     if (info->stream) {
         return place_by_letters(graph, info, policy->stream, "", graph->mesh.size[axis]);
     }
-    return info->output && info->kind != YOKE_VALUE_ACTIVATION ? YOKE_REPLICATED : NO_PIN;
+    bool asked_for = info->output && info->kind != YOKE_VALUE_ACTIVATION;
+    return asked_for ? YOKE_REPLICATED : pin_of_gradient(in, value, axis);
 }
 
 /* Pins of all values, those seen through operators that keep dims included. */
@@ -225,7 +238,8 @@ static double price_division(const inference *in, const yoke_node *node,
         }
     }
     for (int i = 0; i < node->n_out; i++) {
-        int pin = in->pins[node->out[i]][axis];
+        int seen = in->pins[node->out[i]][axis];
+        int pin = seen != NO_PIN ? seen : pin_of_gradient(in, node->out[i], axis);
         if (pin != NO_PIN) {
             int out = yoke_division_output(division, node, i);
             cost += price(in->graph, out, pin, &in->graph->values[node->out[i]], axis);
@@ -247,36 +261,34 @@ static bool stays_divided(const inference *in, const yoke_node *node, int axis)
  * read, unless the node still sums parts of that. */
 static yoke_value parameter_read(const yoke_graph *graph, const yoke_node *node, int i)
 {
-    const yoke_value_info *info = &graph->values[node->in[i]];
-    bool sums = node->n_out > 0 && graph->values[node->out[0]].gradient_of != YOKE_NO_VALUE;
+    bool sums = node->n_out > 0 && yoke_value_parameter(graph, node->out[0]) != YOKE_NO_VALUE;
     if (!yoke_node_reads(node, i)) {
         return YOKE_NO_VALUE;
     }
-    if (info->kind == YOKE_VALUE_PARAMETER) {
+    if (graph->values[node->in[i]].kind == YOKE_VALUE_PARAMETER) {
         return node->in[i];
     }
-    return node->region == YOKE_REGION_TAIL && !sums ? info->gradient_of : YOKE_NO_VALUE;
+    bool alike = node->region == YOKE_REGION_TAIL && !sums;
+    return alike ? yoke_value_parameter(graph, node->in[i]) : YOKE_NO_VALUE;
 }
 
 /* The division that rule 2 forces: '\0' none, 'R' for all of it, else its letter. */
 static char forced_letter(const inference *in, const yoke_node *node, int axis)
 {
     const yoke_graph *graph = in->graph;
-    const yoke_op_def *def = yoke_op_get(node->op);
-    bool stays = stays_divided(in, node, axis);
-    for (int i = 0; i < node->n_in; i++) {
+    for (int i = 0; i < node->n_in && stays_divided(in, node, axis); i++) {
         yoke_value parameter = parameter_read(graph, node, i);
         int place = parameter == YOKE_NO_VALUE ? YOKE_REPLICATED
                                                : graph->values[parameter].layout.place[axis];
-        if (stays && place >= 0) {
+        if (place >= 0) {
             return node->in_rule[i][place];
         }
-        if (i < 32 && (def->updates >> i & 1u) && parameter == node->in[i]) {
+        if (parameter != YOKE_NO_VALUE && node->region == YOKE_REGION_TAIL) {
             return 'R';
         }
     }
     for (int i = 0; i < node->n_out; i++) {
-        yoke_value parameter = graph->values[node->out[i]].gradient_of;
+        yoke_value parameter = yoke_value_parameter(graph, node->out[i]);
         bool divided =
             parameter != YOKE_NO_VALUE && graph->values[parameter].layout.place[axis] >= 0;
         if (divided && in->policies->axis[axis].storing == YOKE_STORE_WHOLE) {
@@ -490,24 +502,25 @@ static void place_inputs(inference *in, yoke_node *node, const yoke_division *di
 }
 
 /* Where a gradient goes once a micro-batch: to the pieces of its parameter. */
-static int scattered_place(const inference *in, const yoke_value_info *info, int axis, int place)
+static int scattered_place(const inference *in, yoke_value value, int axis, int place)
 {
-    bool early = in->policies->axis[axis].scatters_early && info->gradient_of != YOKE_NO_VALUE &&
-                 info->kind == YOKE_VALUE_ACCUMULATOR;
-    return early ? in->graph->values[info->gradient_of].layout.place[axis] : place;
+    yoke_value parameter = yoke_value_parameter(in->graph, value);
+    bool early = in->policies->axis[axis].scatters_early && parameter != YOKE_NO_VALUE &&
+                 in->graph->values[value].kind == YOKE_VALUE_ACCUMULATOR;
+    return early ? in->graph->values[parameter].layout.place[axis] : place;
 }
 
 /* Where an output is to lie: at its pin, or where the division has it. Kept logits may be divided,
  * but whoever asks for them has no use for parts of sums. */
 static int settled_place(const inference *in, yoke_value value, int axis, int place)
 {
-    const yoke_value_info *info = &in->graph->values[value];
     int pin = pin_of(in, value, axis);
     bool part = place == YOKE_PARTIAL_SUM || place == YOKE_PARTIAL_MAX;
-    if (pin == NO_PIN) {
-        return part && info->output ? YOKE_REPLICATED : scattered_place(in, info, axis, place);
+    if (pin != NO_PIN) {
+        return pin;
     }
-    return pin;
+    bool asked_for = part && in->graph->values[value].output;
+    return asked_for ? YOKE_REPLICATED : scattered_place(in, value, axis, place);
 }
 
 /* The sum over micro-batches of `part`, which a node made as one before it had to be converted. */

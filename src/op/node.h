@@ -42,7 +42,8 @@ typedef struct yoke_value_info {
     int n_uses;             /* operands that read it */
     bool stream;            /* lies as the policy's stream says */
     bool output;            /* kept to the end of the step for whoever asks */
-    yoke_value gradient_of; /* the parameter whose gradient this is, or a part of */
+    yoke_value gradient_of; /* the parameter whose gradient this is, or a part of; or the activation
+                               whose whole gradient it is */
     yoke_value gathered_of; /* the parameter that this is, gathered for use */
     float deviation;        /* parameters: of the normal initial values, or else */
     float fill;             /* the constant they start at */
@@ -82,6 +83,10 @@ yoke_value yoke_node_add(yoke_graph *graph, const yoke_node_spec *spec,
                          yoke_value out[YOKE_MAX_OUTPUTS]);
 
 const yoke_value_info *yoke_value_get(const yoke_graph *graph, yoke_value value);
+
+/* The parameter whose gradient a value is, or a part of; YOKE_NO_VALUE for others. */
+yoke_value yoke_value_parameter(const yoke_graph *graph, yoke_value value);
+
 int64_t yoke_letter_extent(const yoke_graph *graph, char letter); /* 0 if never set */
 
 /* True if every value is good; otherwise the caller returns YOKE_NO_VALUE. */
