@@ -1,0 +1,54 @@
+/*
+ * Inference, shared by its files: what is fixed by policies (fixed.c), what a node costs in one
+ * division or another (choose.c), and the graph that is written anew (infer.c).
+ */
+#ifndef YOKE_LAYOUT_INFERENCE_H
+#define YOKE_LAYOUT_INFERENCE_H
+
+#include "layout/division.h"
+#include "layout/infer.h"
+
+/* A converted version of a value. */
+typedef struct yoke_version {
+    yoke_value value;
+    yoke_region region;
+    int block;
+    bool gathered;
+    int next; /* older version of the same source; -1: none */
+} yoke_version;
+
+enum { YOKE_NO_PIN = -100 };
+
+typedef struct yoke_inference {
+    yoke_graph *graph;
+    const yoke_policies *policies;
+    const yoke_node *old; /* the nodes before; the graph's own array is written anew */
+    int64_t n_old;
+    yoke_value *now; /* [values] what a value was replaced by when it was settled elsewhere */
+    int64_t now_capacity;
+    int *latest; /* [values] newest version, or -1 */
+    int64_t latest_capacity;
+    yoke_version *versions;
+    int64_t n_versions, versions_capacity;
+    int8_t (*pins)[YOKE_N_AXES]; /* [values at the start] */
+} yoke_inference;
+
+/* True if tensors can be divided along the axis. */
+bool yoke_inference_divides(const yoke_inference *in, int axis);
+
+/* Gives parameters and inputs the layouts of their policies, and finds the pins. */
+void yoke_inference_fix(yoke_inference *in);
+
+/* Where the value must lie along the axis, or YOKE_NO_PIN. */
+int yoke_inference_pin(const yoke_inference *in, yoke_value value, int axis);
+/* The same, or where its readers will want it. */
+int yoke_inference_pin_seen(const yoke_inference *in, yoke_value value, int axis);
+
+/* True if `node` may use a version that is there: one of its own block, or of the whole step. */
+bool yoke_version_is_visible(const yoke_version *made, const yoke_node *node);
+
+/* The division of a node along one axis; YOKE_BAD_INPUT if there is none. */
+yoke_status yoke_inference_choose(const yoke_inference *in, const yoke_node *node, int axis,
+                                  yoke_division *chosen) YOKE_MUST_USE;
+
+#endif
