@@ -34,7 +34,7 @@ static int create_place(void **state)
     cli_write(place, "high.u16", "\xff\xee\xff\xee\xff\xee\xff\xee", 8);
     cli_write_text(place, "broken.json", "{\"model_type\": \"gpt2\",");
     cli_write_text(place, "typeless.json", "{\"n_layer\": 2}");
-    cli_write_text(place, "bert.json", "{\"model_type\": \"bert\"}");
+    cli_write_text(place, "t5.json", "{\"model_type\": \"t5\"}");
     cli_write_text(place, "key.json", "{\"model_type\": \"gpt2\", \"n_layers\": 2}");
     cli_write_text(place, "heads.json",
                    "{\"model_type\": \"gpt2\", \"n_embd\": 30, \"n_head\": 4}");
@@ -125,7 +125,7 @@ static const refusal refusals[] = {
     {{"train", DATA, "--model", "a\n\033[31mb.json"}, {"a\\x0A\\x1B[31mb.json"}},
     {{"train", DATA, "--model", "broken.json"}, {"broken.json", "line 1"}},
     {{"train", DATA, "--model", "typeless.json"}, {"typeless.json", "model_type"}},
-    {{"train", DATA, "--model", "bert.json"}, {"bert", "gpt2"}},
+    {{"train", DATA, "--model", "t5.json"}, {"t5", "gpt2"}},
     {{"train", DATA, "--model", "key.json"}, {"n_layers", "n_layer"}},
     {{"train", DATA, "--model", "heads.json"}, {"30", "4"}},
     {{"train", DATA, "--set", "model.n_layr=2"}, {"n_layr", "n_layer"}},

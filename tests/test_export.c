@@ -146,7 +146,7 @@ static void check_equal_weights(const yoke_session *a, const yoke_session *b)
 static void test_round_trip_of_each_family(void **state)
 {
     (void)state;
-    static const char *const presets[] = {"gpt2-tiny", "llama-tiny"};
+    static const char *const presets[] = {"gpt2-tiny", "llama-tiny", "bert-tiny"};
     for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
         yoke_model_config config = load_preset(presets[i]);
         open_session(&sessions[0], &config);
@@ -208,6 +208,36 @@ static void test_shapes_are_huggingfaces(void **state)
     check_shape(file, "model.layers.0.mlp.down_proj.weight", (yoke_shape){2, {32, 88}});
     check_shape(file, "model.layers.0.input_layernorm.weight", (yoke_shape){1, {32}});
     check_shape(file, "lm_head.weight", (yoke_shape){2, {257, 32}});
+    yoke_safetensors_close(file);
+    close_session(&sessions[0]);
+}
+
+/* The shapes of HuggingFace's BertForMaskedLM, which has no pooler. */
+static void test_shapes_of_bert(void **state)
+{
+    (void)state;
+    yoke_safetensors *file;
+    yoke_model_config config = load_preset("bert-tiny");
+    open_session(&sessions[0], &config);
+    check_good(yoke_export_model(&sessions[0], &config, folder));
+    check_good(yoke_safetensors_open(weights_path, &file));
+    assert_int_equal(yoke_safetensors_n_tensors(file), 5 + 2 * 16 + 5);
+    check_shape(file, "bert.embeddings.word_embeddings.weight", (yoke_shape){2, {258, 32}});
+    check_shape(file, "bert.embeddings.position_embeddings.weight", (yoke_shape){2, {64, 32}});
+    check_shape(file, "bert.embeddings.token_type_embeddings.weight", (yoke_shape){2, {2, 32}});
+    check_shape(file, "bert.embeddings.LayerNorm.bias", (yoke_shape){1, {32}});
+    check_shape(file, "bert.encoder.layer.1.attention.self.key.weight", (yoke_shape){2, {32, 32}});
+    check_shape(file, "bert.encoder.layer.1.attention.self.key.bias", (yoke_shape){1, {32}});
+    check_shape(file, "bert.encoder.layer.0.attention.output.dense.weight",
+                (yoke_shape){2, {32, 32}});
+    check_shape(file, "bert.encoder.layer.0.attention.output.LayerNorm.weight",
+                (yoke_shape){1, {32}});
+    check_shape(file, "bert.encoder.layer.0.intermediate.dense.weight", (yoke_shape){2, {128, 32}});
+    check_shape(file, "bert.encoder.layer.0.output.dense.weight", (yoke_shape){2, {32, 128}});
+    check_shape(file, "bert.encoder.layer.0.output.LayerNorm.bias", (yoke_shape){1, {32}});
+    check_shape(file, "cls.predictions.transform.dense.weight", (yoke_shape){2, {32, 32}});
+    check_shape(file, "cls.predictions.transform.LayerNorm.weight", (yoke_shape){1, {32}});
+    check_shape(file, "cls.predictions.bias", (yoke_shape){1, {258}});
     yoke_safetensors_close(file);
     close_session(&sessions[0]);
 }
@@ -298,6 +328,19 @@ static void test_names_as_huggingface_writes_them(void **state)
         {"gpt2-tiny", {.added = "transformer.h.1.attn.masked_bias"}},
         {"gpt2-tiny", {.added = "lm_head.weight", .added_shape = {2, {257, 32}}}},
         {"llama-tiny", {.without_prefix = "model."}},
+        {"bert-tiny", {.added = "bert.embeddings.position_ids"}},
+        {"bert-tiny", {.added = "bert.pooler.dense.bias", .added_shape = {1, {32}}}},
+        {"bert-tiny", {.added = "cls.seq_relationship.bias", .added_shape = {1, {2}}}},
+        {"bert-tiny", {.added = "cls.predictions.decoder.bias", .added_shape = {1, {258}}}},
+        {"bert-tiny", {.added = "cls.predictions.decoder.weight", .added_shape = {2, {258, 32}}}},
+        {"bert-tiny",
+         {.left_out = "bert.embeddings.LayerNorm.weight",
+          .added = "bert.embeddings.LayerNorm.gamma",
+          .added_shape = {1, {32}}}},
+        {"bert-tiny",
+         {.left_out = "cls.predictions.transform.LayerNorm.bias",
+          .added = "cls.predictions.transform.LayerNorm.beta",
+          .added_shape = {1, {32}}}},
         {"llama-tiny", {.added = "model.layers.0.self_attn.rotary_emb.inv_freq"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -412,6 +455,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip_of_each_family),
         cmocka_unit_test(test_shapes_are_huggingfaces),
+        cmocka_unit_test(test_shapes_of_bert),
         cmocka_unit_test(test_thirds_are_joined_by_column),
         cmocka_unit_test(test_names_as_huggingface_writes_them),
         cmocka_unit_test(test_files_that_do_not_fit_are_refused),

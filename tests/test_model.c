@@ -91,6 +91,18 @@ static const char published_llama[] =
     "\"rope_parameters\": {\"rope_theta\": 50000.0, \"rope_type\": \"default\"},"
     "\"transformers_version\": \"5.0.0\", \"use_cache\": true, \"vocab_size\": 32000}";
 
+/* The file of google-bert/bert-base-uncased, and what the multilingual ones add. */
+static const char published_bert[] =
+    "{\"architectures\": [\"BertForMaskedLM\"], \"attention_probs_dropout_prob\": 0.1,"
+    "\"gradient_checkpointing\": false, \"hidden_act\": \"gelu\", \"hidden_dropout_prob\": 0.1,"
+    "\"hidden_size\": 768, \"initializer_range\": 0.02, \"intermediate_size\": 3072,"
+    "\"layer_norm_eps\": 1e-12, \"max_position_embeddings\": 512, \"model_type\": \"bert\","
+    "\"num_attention_heads\": 12, \"num_hidden_layers\": 12, \"pad_token_id\": 0,"
+    "\"position_embedding_type\": \"absolute\", \"transformers_version\": \"4.6.0.dev0\","
+    "\"type_vocab_size\": 2, \"use_cache\": true, \"vocab_size\": 30522,"
+    "\"classifier_dropout\": null, \"directionality\": \"bidi\", \"pooler_fc_size\": 768,"
+    "\"pooler_type\": \"first_token_transform\"}";
+
 static void test_published_configs_are_read(void **state)
 {
     (void)state;
@@ -106,6 +118,10 @@ static void test_published_configs_are_read(void **state)
     assert_int_equal(yoke_model_int(&config, "num_key_value_heads"), 4);
     assert_int_equal(yoke_model_int(&config, "rope_theta"), 50000);
     assert_int_equal(config.model->n_parameters(&config), 1100048384);
+    check_good(load_text(published_bert, &config));
+    assert_ptr_equal(config.model, yoke_model_find("bert"));
+    assert_true(yoke_model_value(&config, "hidden_act") == 0.0);
+    assert_int_equal(config.model->n_parameters(&config), 109514298);
 }
 
 static void test_presets_have_their_sizes(void **state)
@@ -115,8 +131,9 @@ static void test_presets_have_their_sizes(void **state)
         const char *name;
         int64_t n_parameters, vocab_size;
     } cases[] = {
-        {"gpt2", 124439808, 50257}, {"gpt2-mini", 1288320, 257}, {"llama-mini", 1140480, 257},
-        {"gpt2-tiny", 35744, 257},  {"llama-tiny", 39648, 257},
+        {"gpt2", 124439808, 50257},  {"gpt2-mini", 1288320, 257}, {"llama-mini", 1140480, 257},
+        {"bert-mini", 1305730, 258}, {"bert-tiny", 37218, 258},   {"gpt2-tiny", 35744, 257},
+        {"llama-tiny", 39648, 257},
     };
     int n_cases = sizeof cases / sizeof cases[0];
     assert_int_equal(yoke_model_n_presets(), n_cases);
@@ -181,6 +198,13 @@ static void test_bad_values_are_refused(void **state)
         {"gpt2-tiny", "scale_attn_by_inverse_layer_idx", "true", {"supported: false", NULL, NULL}},
         {"llama-tiny", "attention_bias", "true", {"attention_bias=true", "false", NULL}},
         {"llama-tiny", "hidden_act", "gelu", {"hidden_act=gelu", "silu", NULL}},
+        {"bert-tiny", "hidden_act", "relu", {"hidden_act=relu", "gelu gelu_new", "bert"}},
+        {"bert-tiny",
+         "position_embedding_type",
+         "relative_key",
+         {"relative_key", "absolute", NULL}},
+        {"bert-tiny", "is_decoder", "true", {"is_decoder=true", "supported: false", NULL}},
+        {"bert-tiny", "add_cross_attention", "true", {"supported: false", NULL, NULL}},
         {"llama-tiny", "n_embd", "8", {"'n_embd'", "llama", "hidden_size"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -235,6 +259,9 @@ static void test_sizes_that_do_not_fit_are_refused(void **state)
         {"llama-tiny",
          {{"num_attention_heads", "4"}, {"num_key_value_heads", "8"}},
          {"num_attention_heads=4", "num_key_value_heads=8", "1, 2 or 4"}},
+        {"bert-tiny", {{"num_attention_heads", "5"}}, {"hidden_size=32", "=5", "16 or 32"}},
+        {"bert-tiny", {{"type_vocab_size", "0"}}, {"type_vocab_size=0", "1 to", NULL}},
+        {"bert-tiny", {{"hidden_dropout_prob", "1"}}, {"hidden_dropout_prob=1", "below 1", NULL}},
         {"llama-tiny", {{"num_hidden_layers", "0"}}, {"num_hidden_layers=0", "1 to", NULL}},
         {"llama-tiny", {{"head_dim", "5"}}, {"width 5", "odd", "head_dim=6"}},
         {"llama-tiny", {{"hidden_size", "36"}}, {"width 9", "odd", "head_dim=10"}},
@@ -274,7 +301,7 @@ static void test_bad_files_are_refused(void **state)
         {"[1, 2]", {"not a JSON object", "config.json", NULL}},
         {"{\"n_layer\": 2}", {"no \"model_type\"", "gpt2", NULL}},
         {"{\"model_type\": 3}", {"no \"model_type\"", NULL, NULL}},
-        {"{\"model_type\": \"bert\"}", {"\"bert\" is unknown", "gpt2", "llama"}},
+        {"{\"model_type\": \"t5\"}", {"\"t5\" is unknown", "gpt2", "llama"}},
         {"{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_layer\": 3}", {"duplicate", NULL, NULL}},
         {"{\"model_type\": \"gpt2\", \"n_layer\": \"2\"}", {"n_layer", "\"2\"", "quotes"}},
         {"{\"model_type\": \"gpt2\", \"n_layer\": [2]}", {"n_layer=[2]", "no number", NULL}},
@@ -353,6 +380,12 @@ static void test_config_json_round_trip(void **state)
     check_good(yoke_model_config_set(&config, "layer_norm_epsilon", "1.2345678901234567e-05"));
     check_good(yoke_model_config_set(&config, "n_inner", "40"));
     check_round_trip(&config);
+    check_good(yoke_model_config_load("bert-tiny", &config));
+    check_good(yoke_model_config_set(&config, "hidden_act", "gelu_new"));
+    assert_true(yoke_model_value(&config, "hidden_act") == 1.0);
+    check_round_trip(&config);
+    check_good(yoke_model_config_set(&config, "hidden_act", "null"));
+    assert_true(yoke_model_value(&config, "hidden_act") == 0.0);
 }
 
 /* What HuggingFace needs to find in the file. */

@@ -34,6 +34,10 @@ extern "C" {
     X(REAL, eval_fraction, 0.05, "", "last part of the corpus, held out for evaluation")           \
     X(INT, ignore_token, -1, "token",                                                              \
       "predictions of this token do not count (padding); -1: none")                                \
+    X(REAL, mask_rate, 0.15, "",                                                                   \
+      "share of the tokens that an encoder has to find; other models have no use for it")          \
+    X(INT, mask_token, -1, "token",                                                                \
+      "stands in their place in an encoder's input; -1: the last of the vocabulary")               \
     X(INT, seed, 1, "", "of weights, data order and dropout")                                      \
     X(INT, steps, 1000, "steps", "optimizer steps")                                                \
     X(INT, batch_size, 16, "sequences", "sequences in a step, over all ranks and micro-batches")   \

@@ -36,8 +36,21 @@ int64_t yoke_corpus_highest(const yoke_corpus *corpus); /* highest token in it; 
 int32_t yoke_corpus_token(const yoke_corpus *corpus, int64_t index); /* 0 <= index < n_tokens */
 
 /*
+ * Masked tokens (Devlin et al., "BERT", 2019): a share of the tokens is to be found. Of those, 8 in
+ * 10 are seen as the mask, 1 as a random token and 1 as it is. Which ones is a function of (seed,
+ * sample, index in the sequence): nothing is kept, and any piece can be filled by itself. The mask
+ * itself and the ignored token are never to be found.
+ */
+typedef struct yoke_masking {
+    double rate;        /* share of the tokens; 0: none is masked, labels are the next tokens */
+    int64_t vocab_size; /* random tokens are below it */
+    int32_t token;      /* the mask */
+} yoke_masking;
+
+/*
  * One order through tokens [first, first + n_tokens) of a corpus: windows of seq_len + 1 tokens
- * that overlap by one, so that each token but the first is predicted once. Tokens at the end that
+ * that overlap by one, so that each token but the first is predicted once; with masked tokens the
+ * last of a window is not read. Tokens at the end that
  * fill no window are left out. An epoch is every window once; each epoch is permuted anew. Sample i
  * of the whole run is window permute(epoch, i mod n_windows) of epoch i / n_windows: an epoch may
  * end in the middle of a batch, and steps an epoch follow from global counts alone.
@@ -51,6 +64,7 @@ typedef struct yoke_sampler {
     int64_t batch_size;   /* sequences in a step: samples [step * batch_size, ...) */
     int64_t microbatches; /* divides batch_size; micro-batch m holds the m-th part of the step */
     int64_t ignore_token; /* labels equal to it become -1; -1: none */
+    yoke_masking masking;
     uint64_t seed;
     bool
         shuffled; /* false: windows in order, and labels count in the first epoch only (evaluation) */
@@ -67,8 +81,9 @@ int64_t yoke_sampler_window(const yoke_sampler *sampler, int64_t sample);
 /* Fills the piece `shard` of an input of one micro-batch, int32 [batch_size / microbatches,
  * seq_len], compactly:
  *   "tokens"     what the model sees
- *   "labels"     the token after each; -1 where it does not count
+ *   "labels"     the token after each, or the one that was masked; -1 where it does not count
  *   "positions"  index in the sequence
+ *   "token_types" 0: a sequence is one segment
  * False for another name. The sampler has been checked. */
 bool yoke_sampler_fill(const yoke_sampler *sampler, const char *name, int64_t step,
                        int64_t microbatch, const yoke_shard *shard, int32_t *out);

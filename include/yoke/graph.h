@@ -43,7 +43,8 @@ void yoke_letter(yoke_graph *graph, char letter, int64_t extent);
 void yoke_block(yoke_graph *graph, const char *format, ...) YOKE_FORMAT(2, 3);
 
 /* Inputs, filled for each micro-batch. Known names: "tokens" and "labels" (label -1: does not
- * count) and "positions" (index in the sequence), all int32 [b, t]. */
+ * count), "positions" (index in the sequence) and "token_types" (0: the only segment), all int32
+ * [b, t]. */
 yoke_value yoke_input(yoke_graph *graph, const char *name, const char *dims);
 
 /* Parameters. The initial value is a function of (seed, name, element index). */

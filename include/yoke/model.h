@@ -16,13 +16,20 @@
 extern "C" {
 #endif
 
-typedef enum yoke_key_kind { YOKE_KEY_INT, YOKE_KEY_REAL, YOKE_KEY_BOOL } yoke_key_kind;
+/* YOKE_KEY_WORD: one of the words that the constant of the same name accepts; the value is its
+ * index, from 0. */
+typedef enum yoke_key_kind {
+    YOKE_KEY_INT,
+    YOKE_KEY_REAL,
+    YOKE_KEY_BOOL,
+    YOKE_KEY_WORD
+} yoke_key_kind;
 
 /* Fallback of an optional key: the family derives its value from others, and config.json says
  * null. */
 #define YOKE_KEY_DERIVED (-1.0)
 
-/* A key that holds a number. */
+/* A key that has a value. */
 typedef struct yoke_model_key {
     const char *name; /* HuggingFace's */
     yoke_key_kind kind;
@@ -47,6 +54,12 @@ typedef struct yoke_model_config {
     double value[YOKE_MAX_MODEL_KEYS];
 } yoke_model_config;
 
+/* What the labels of a run are. */
+typedef enum yoke_objective {
+    YOKE_NEXT_TOKEN,   /* the token after each: a token sees those before it */
+    YOKE_MASKED_TOKENS /* the tokens that were taken out of the text: a token sees all */
+} yoke_objective;
+
 /* What one graph is built for. The letters b and t are set by the caller. */
 typedef struct yoke_build {
     bool training;                /* false: no dropout */
@@ -64,11 +77,13 @@ struct yoke_model {
      * allocated. NULL: everything is fine. */
     yoke_status (*check)(const yoke_model_config *config);
 
+    yoke_objective objective;
+
     int64_t (*vocab_size)(const yoke_model_config *config);
     int64_t (*max_tokens)(const yoke_model_config *config); /* longest sequence; NULL: any */
 
     /* Sets letters, declares parameters, and returns the logits [b, t, v]. The config has been
-     * checked. */
+     * checked. Inputs of its own may be the names that yoke_input knows. */
     yoke_value (*logits)(yoke_graph *graph, const yoke_model_config *config,
                          const yoke_build *build);
 
@@ -90,7 +105,7 @@ double yoke_model_value(const yoke_model_config *config, const char *key);
 int64_t yoke_model_int(const yoke_model_config *config, const char *key);
 
 /* X(name): `const yoke_model yoke_model_<name>` in src/model/<name>.c */
-#define YOKE_MODEL_LIST(X) X(gpt2) X(llama)
+#define YOKE_MODEL_LIST(X) X(gpt2) X(llama) X(bert)
 
 #define YOKE_MODEL_DECLARE(name) extern const yoke_model yoke_model_##name;
 YOKE_MODEL_LIST(YOKE_MODEL_DECLARE)

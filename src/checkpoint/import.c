@@ -19,15 +19,42 @@ typedef struct match {
     bool *used;      /* [tensors of the file] */
 } match;
 
-/* What models keep in files although it follows from the config: masks and frequencies. */
+/* What models keep in files although it follows from the config: masks, frequencies, indices. */
 static const char *const derived_suffixes[] = {".attn.bias", ".attn.masked_bias",
-                                               ".rotary_emb.inv_freq"};
+                                               ".rotary_emb.inv_freq", ".embeddings.position_ids"};
+
+/* Of another task: no logit depends on it, and HuggingFace leaves it out as well. */
+static const char *const unread_prefixes[] = {"bert.pooler.", "cls.seq_relationship."};
+
+/* What may be a copy of another tensor, to which it is tied. */
+static const char *const tied_names[] = {"lm_head.weight", "cls.predictions.decoder.weight",
+                                         "cls.predictions.decoder.bias"};
 
 static bool ends_with(const char *text, const char *end)
 {
     size_t length = strlen(text);
     size_t end_length = strlen(end);
     return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+static bool is_unread(const char *name)
+{
+    for (size_t i = 0; i < sizeof unread_prefixes / sizeof unread_prefixes[0]; i++) {
+        if (strncmp(name, unread_prefixes[i], strlen(unread_prefixes[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool may_be_tied(const char *name)
+{
+    for (size_t i = 0; i < sizeof tied_names / sizeof tied_names[0]; i++) {
+        if (strcmp(name, tied_names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool is_derived(const char *name)
@@ -43,7 +70,7 @@ static bool is_derived(const char *name)
 /* A head that the model did not ask for, because its own is tied, is what that one is tied to: a tensor of the same bits is in use. */
 static bool is_tied_head(const yoke_safetensors *file, int index, const match *found)
 {
-    if (strcmp(yoke_safetensors_name(file, index), "lm_head.weight") != 0) {
+    if (!may_be_tied(yoke_safetensors_name(file, index))) {
         return false;
     }
     for (int i = 0; i < yoke_safetensors_n_tensors(file); i++) {
@@ -52,6 +79,22 @@ static bool is_tied_head(const yoke_safetensors *file, int index, const match *f
         }
     }
     return false;
+}
+
+/* BERT was first saved by TensorFlow, which calls the two parameters of a norm gamma and beta. */
+static int find_old_name(const yoke_safetensors *file, const char *name)
+{
+    static const char *const names[][2] = {{"LayerNorm.weight", "gamma"},
+                                           {"LayerNorm.bias", "beta"}};
+    char old[256];
+    for (int i = 0; i < 2; i++) {
+        if (ends_with(name, names[i][0])) {
+            int kept = (int)(strrchr(name, '.') - name) + 1;
+            (void)snprintf(old, sizeof old, "%.*s%s", kept, name, names[i][1]);
+            return yoke_safetensors_find(file, old);
+        }
+    }
+    return -1;
 }
 
 static int find_in_file(const yoke_safetensors *file, const char *name)
@@ -64,7 +107,7 @@ static int find_in_file(const yoke_safetensors *file, const char *name)
             index = yoke_safetensors_find(file, name + length);
         }
     }
-    return index;
+    return index < 0 ? find_old_name(file, name) : index;
 }
 
 /* Writes "[2, 3]" into buf[n] and returns buf; 128 bytes are enough. */
@@ -121,13 +164,15 @@ static yoke_status match_all(const yoke_safetensors *file, const yoke_hf_map *ma
     }
     for (int i = 0; i < yoke_safetensors_n_tensors(file); i++) {
         const char *name = yoke_safetensors_name(file, i);
-        if (!found->used[i] && !is_derived(name) && !is_tied_head(file, i, found)) {
-            return YOKE_FAIL(
-                YOKE_BAD_INPUT,
-                "tensor '%s' of the file has no place in the model, which has %d; "
-                "give the config.json that the weights were saved with%s",
-                name, map->n_tensors,
-                strcmp(name, "lm_head.weight") == 0 ? ", or set tie_word_embeddings=false" : "");
+        bool known = found->used[i] || is_derived(name) || is_unread(name);
+        if (!known && !is_tied_head(file, i, found)) {
+            return YOKE_FAIL(YOKE_BAD_INPUT,
+                             "tensor '%s' of the file has no place in the model, which has %d; "
+                             "give the config.json that the weights were saved with%s",
+                             name, map->n_tensors,
+                             may_be_tied(name) && ends_with(name, ".weight")
+                                 ? ", or set tie_word_embeddings=false"
+                                 : "");
         }
     }
     return YOKE_OK;

@@ -171,6 +171,12 @@ static yoke_status load(generate_state *generation)
     yoke_status status = yoke_model_config_load(path, &generation->model);
     YOKE_TRY(yoke_status_prefix(status, "run folder %s (it takes a run that ended well)",
                                 generation->folder));
+    if (generation->model.model->objective != YOKE_NEXT_TOKEN) {
+        return YOKE_FAIL(YOKE_BAD_INPUT,
+                         "run folder %s holds a %s model, which fills in masked tokens and writes "
+                         "no text; name the run of a model that predicts the next token",
+                         generation->folder, generation->model.model->name);
+    }
     generation->vocab_size = generation->model.model->vocab_size(&generation->model);
     YOKE_TRY(read_prompt(generation));
     choose_window(generation);

@@ -4,6 +4,7 @@
 #include "cli/help.h"
 
 #include <string.h>
+#include "model/keys.h"
 #include "run/config_keys.h"
 #include "yoke/model.h"
 
@@ -155,13 +156,15 @@ void yoke_help_print_all(FILE *file)
               "  yoke train --data book.txt --mesh dp=2,tp=2 --steps 500\n");
 }
 
-static void print_model_key(const yoke_model_key *key)
+static void print_model_key(const yoke_model *family, const yoke_model_key *key)
 {
-    char fallback[32];
+    char fallback[64];
     if (key->fallback == YOKE_KEY_DERIVED) {
         (void)snprintf(fallback, sizeof fallback, "derived");
     } else if (key->kind == YOKE_KEY_BOOL) {
         (void)snprintf(fallback, sizeof fallback, "%s", key->fallback != 0.0 ? "true" : "false");
+    } else if (key->kind == YOKE_KEY_WORD) {
+        (void)yoke_model_word(family, key, key->fallback, fallback, sizeof fallback);
     } else {
         yoke_number_print_real(key->fallback, fallback, sizeof fallback);
     }
@@ -191,7 +194,7 @@ void yoke_help_print_models(void)
         const yoke_model *family = yoke_model_find(families[i]);
         (void)printf("\nmodel_type %s: %s\n", family->name, family->help);
         for (int k = 0; k < family->n_keys; k++) {
-            print_model_key(&family->keys[k]);
+            print_model_key(family, &family->keys[k]);
         }
     }
 }

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
+#include "model/keys.h"
 #include "run/config_keys.h"
 
 enum { MOST_PATH = 4096 };
@@ -58,8 +59,8 @@ static const char *print_value(const yoke_run_config *run, const yoke_config_key
     return quote(arena, path ? absolute(arena, text) : text);
 }
 
-static const char *print_model_value(const yoke_model_key *key, double value, char *buffer,
-                                     int buffer_bytes)
+static const char *print_model_value(const yoke_model *family, const yoke_model_key *key,
+                                     double value, char *buffer, int buffer_bytes)
 {
     if (key->fallback == YOKE_KEY_DERIVED && value == YOKE_KEY_DERIVED) {
         return "null";
@@ -70,6 +71,8 @@ static const char *print_model_value(const yoke_model_key *key, double value, ch
         return buffer;
     case YOKE_KEY_REAL:
         return yoke_number_print_real(value, buffer, buffer_bytes);
+    case YOKE_KEY_WORD:
+        return yoke_model_word(family, key, value, buffer, buffer_bytes);
     case YOKE_KEY_BOOL:
         break;
     }
@@ -83,10 +86,10 @@ static const char *print_model(const yoke_run_config *run, yoke_arena *arena)
     char *text = yoke_arena_print(arena, "# from %s\nmodel:\n  model_type: %s\n",
                                   quote(arena, run->config.model), family->name);
     for (int i = 0; i < family->n_keys; i++) {
-        char value[32];
+        char value[64];
         text = yoke_arena_print(
             arena, "%s  %s: %s\n", text, family->keys[i].name,
-            print_model_value(&family->keys[i], run->model.value[i], value, sizeof value));
+            print_model_value(family, &family->keys[i], run->model.value[i], value, sizeof value));
     }
     return text;
 }

@@ -7,6 +7,7 @@
 #include "yoke/data.h"
 
 #include <string.h>
+#include "data/mask.h"
 #include "yoke/random.h"
 
 yoke_status yoke_sampler_check(const yoke_sampler *sampler)
@@ -56,25 +57,54 @@ int64_t yoke_sampler_window(const yoke_sampler *sampler, int64_t sample)
     return (int64_t)yoke_random_permute(key, (uint64_t)n_windows, (uint64_t)index);
 }
 
-/* What one input holds at position `t` of the window that begins at token `start`. */
-typedef int32_t (*element)(const yoke_sampler *sampler, int64_t start, int64_t t);
+/* One sequence of a run. */
+typedef struct sequence {
+    const yoke_sampler *sampler;
+    int64_t start;        /* of its window, in the corpus */
+    bool counts;          /* its labels do */
+    yoke_random_key mask; /* if tokens are masked */
+} sequence;
 
-static int32_t token_at(const yoke_sampler *sampler, int64_t start, int64_t t)
+/* What one input holds at position `t` of a sequence. */
+typedef int32_t (*element)(const sequence *here, int64_t t);
+
+static yoke_masked masked_at(const sequence *here, int64_t t)
 {
-    return yoke_corpus_token(sampler->corpus, start + t);
+    int32_t token = yoke_corpus_token(here->sampler->corpus, here->start + t);
+    return yoke_mask_apply(here->sampler, here->mask, t, token);
 }
 
-static int32_t label_at(const yoke_sampler *sampler, int64_t start, int64_t t)
+static int32_t token_at(const sequence *here, int64_t t)
 {
-    int32_t label = yoke_corpus_token(sampler->corpus, start + t + 1);
-    return label == sampler->ignore_token ? -1 : label;
+    if (here->sampler->masking.rate > 0.0) {
+        return masked_at(here, t).seen;
+    }
+    return yoke_corpus_token(here->sampler->corpus, here->start + t);
 }
 
-static int32_t position_at(const yoke_sampler *sampler, int64_t start, int64_t t)
+static int32_t label_at(const sequence *here, int64_t t)
 {
-    (void)sampler;
-    (void)start;
+    if (!here->counts) {
+        return -1;
+    }
+    if (here->sampler->masking.rate > 0.0) {
+        return masked_at(here, t).label;
+    }
+    int32_t label = yoke_corpus_token(here->sampler->corpus, here->start + t + 1);
+    return label == here->sampler->ignore_token ? -1 : label;
+}
+
+static int32_t position_at(const sequence *here, int64_t t)
+{
+    (void)here;
     return (int32_t)t;
+}
+
+static int32_t token_type_at(const sequence *here, int64_t t)
+{
+    (void)here;
+    (void)t;
+    return 0;
 }
 
 static element find_element(const char *name)
@@ -82,7 +112,10 @@ static element find_element(const char *name)
     static const struct {
         const char *name;
         element at;
-    } inputs[] = {{"tokens", token_at}, {"labels", label_at}, {"positions", position_at}};
+    } inputs[] = {{"tokens", token_at},
+                  {"labels", label_at},
+                  {"positions", position_at},
+                  {"token_types", token_type_at}};
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
         if (strcmp(name, inputs[i].name) == 0) {
             return inputs[i].at;
@@ -95,6 +128,17 @@ static element find_element(const char *name)
 static bool is_repeated(const yoke_sampler *sampler, int64_t sample)
 {
     return !sampler->shuffled && sample >= yoke_sampler_n_windows(sampler);
+}
+
+static sequence sequence_of(const yoke_sampler *sampler, int64_t sample)
+{
+    int64_t window = yoke_sampler_window(sampler, sample);
+    return (sequence){
+        .sampler = sampler,
+        .start = sampler->first + window * sampler->seq_len,
+        .counts = !is_repeated(sampler, sample),
+        .mask = yoke_mask_key(sampler, sample),
+    };
 }
 
 bool yoke_sampler_fill(const yoke_sampler *sampler, const char *name, int64_t step,
@@ -110,11 +154,9 @@ bool yoke_sampler_fill(const yoke_sampler *sampler, const char *name, int64_t st
     YOKE_ASSERT(shard->offset[1] >= 0 && shard->offset[1] + shard->extent[1] <= sampler->seq_len);
     int64_t first_sample = step * sampler->batch_size + microbatch * n_rows + shard->offset[0];
     for (int64_t row = 0; row < shard->extent[0]; row++) {
-        int64_t window = yoke_sampler_window(sampler, first_sample + row);
-        int64_t start = sampler->first + window * sampler->seq_len;
-        bool counts = at != label_at || !is_repeated(sampler, first_sample + row);
+        const sequence here = sequence_of(sampler, first_sample + row);
         for (int64_t t = 0; t < shard->extent[1]; t++) {
-            *out++ = counts ? at(sampler, start, shard->offset[1] + t) : -1;
+            *out++ = at(&here, shard->offset[1] + t);
         }
     }
     return true;

@@ -24,7 +24,9 @@ static const char *const without_effect[] = {
     "auto_map",
     "bos_token_id",
     "chunk_size_feed_forward",
+    "classifier_dropout",
     "decoder_start_token_id",
+    "directionality",
     "diversity_penalty",
     "do_sample",
     "dtype",
@@ -48,6 +50,7 @@ static const char *const without_effect[] = {
     "num_return_sequences",
     "output_*",
     "pad_token_id",
+    "pooler_*",
     "predict_special_tokens",
     "prefix",
     "pretraining_tp",
@@ -108,11 +111,10 @@ static yoke_status set_from_json(yoke_model_config *config, const char *key, con
 {
     char text[256];
     YOKE_TRY(value_text(value, text, sizeof text));
-    if (json_is_string(value) && yoke_model_key_find(config->model, key)) {
-        return YOKE_FAIL(
-            YOKE_BAD_INPUT, "%s is the text \"%s\"; write %s without quotes", key, text,
-            yoke_model_key_find(config->model, key)->kind == YOKE_KEY_BOOL ? "true or false"
-                                                                           : "a number");
+    const yoke_model_key *found = yoke_model_key_find(config->model, key);
+    if (json_is_string(value) && found && found->kind != YOKE_KEY_WORD) {
+        return YOKE_FAIL(YOKE_BAD_INPUT, "%s is the text \"%s\"; write %s without quotes", key,
+                         text, found->kind == YOKE_KEY_BOOL ? "true or false" : "a number");
     }
     return yoke_model_config_set(config, key, text);
 }
@@ -217,8 +219,9 @@ yoke_status yoke_model_config_load(const char *preset_or_path, yoke_model_config
 
 /* --- Writing --------------------------------------------------------------------------------- */
 
-static json_t *key_json(const yoke_model_key *key, double value)
+static json_t *key_json(const yoke_model *model, const yoke_model_key *key, double value)
 {
+    char word[64];
     if (key->fallback == YOKE_KEY_DERIVED && value == YOKE_KEY_DERIVED) {
         return json_null();
     }
@@ -227,6 +230,8 @@ static json_t *key_json(const yoke_model_key *key, double value)
         return json_integer((json_int_t)value);
     case YOKE_KEY_BOOL:
         return json_boolean(value != 0.0);
+    case YOKE_KEY_WORD:
+        return json_string(yoke_model_word(model, key, value, word, sizeof word));
     case YOKE_KEY_REAL:
         break;
     }
@@ -252,10 +257,13 @@ static json_t *config_json(const yoke_model_config *config)
     }
     failed |= json_object_set_new(root, "torch_dtype", json_string("float32"));
     for (int i = 0; i < model->n_keys; i++) {
-        json_t *value = key_json(&model->keys[i], config->value[i]);
+        json_t *value = key_json(model, &model->keys[i], config->value[i]);
         failed |= json_object_set_new(root, model->keys[i].name, value);
     }
     for (int i = 0; i < model->n_constants; i++) {
+        if (yoke_model_key_find(model, model->constants[i].name)) {
+            continue;
+        }
         json_t *value = constant_json(&model->constants[i]);
         failed |= json_object_set_new(root, model->constants[i].name, value);
     }

@@ -27,6 +27,20 @@ const yoke_model_constant *yoke_model_constant_find(const yoke_model *model, con
     return NULL;
 }
 
+const char *yoke_model_word(const yoke_model *model, const yoke_model_key *key, double value,
+                            char *text, int text_bytes)
+{
+    const yoke_model_constant *constant = yoke_model_constant_find(model, key->name);
+    YOKE_ASSERT(key->kind == YOKE_KEY_WORD && constant != NULL);
+    const char *word = constant->accepted;
+    for (int i = 0; i < (int)value; i++) {
+        word += strcspn(word, " ");
+        word += strspn(word, " ");
+    }
+    (void)snprintf(text, (size_t)text_bytes, "%.*s", (int)strcspn(word, " "), word);
+    return text;
+}
+
 static yoke_status check_range(const yoke_model_config *config, const yoke_key_range *range)
 {
     const yoke_model_key *key = yoke_model_key_find(config->model, range->key);

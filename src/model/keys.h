@@ -15,6 +15,10 @@ extern "C" {
 const yoke_model_key *yoke_model_key_find(const yoke_model *model, const char *name);
 const yoke_model_constant *yoke_model_constant_find(const yoke_model *model, const char *name);
 
+/* The word that a value of a YOKE_KEY_WORD stands for, in `text`; 64 bytes are enough. */
+const char *yoke_model_word(const yoke_model *model, const yoke_model_key *key, double value,
+                            char *text, int text_bytes);
+
 /* Bounds of one key, both inclusive. */
 typedef struct yoke_key_range {
     const char *key;

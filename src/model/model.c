@@ -83,12 +83,13 @@ static yoke_status unknown_key(const yoke_model *model, const char *key)
                      key, model->name, list);
 }
 
-static yoke_status check_constant(const yoke_model *model, const yoke_model_constant *constant,
-                                  const char *value)
+/* Gives the index of the word among those accepted. */
+static yoke_status find_word(const yoke_model *model, const yoke_model_constant *constant,
+                             const char *value, int *index)
 {
     size_t length = strlen(value);
     const char *word = constant->accepted;
-    while (*word) {
+    for (*index = 0; *word; ++*index) {
         size_t word_length = strcspn(word, " ");
         if (word_length == length && memcmp(word, value, length) == 0) {
             return YOKE_OK;
@@ -135,16 +136,17 @@ yoke_status yoke_model_config_set(yoke_model_config *config, const char *key, co
 {
     const yoke_model *model = config->model;
     const yoke_model_constant *constant = yoke_model_constant_find(model, key);
-    if (constant) {
-        return check_constant(model, constant, value);
-    }
     const yoke_model_key *found = yoke_model_key_find(model, key);
+    int word = 0;
     if (!found) {
-        return unknown_key(model, key);
+        return constant ? find_word(model, constant, value, &word) : unknown_key(model, key);
     }
     double parsed = found->fallback;
     if (strcmp(value, "null") == 0) {
         /* HuggingFace's way to say that a key is not given. */
+    } else if (found->kind == YOKE_KEY_WORD) {
+        YOKE_TRY(find_word(model, constant, value, &word));
+        parsed = word;
     } else if (found->kind == YOKE_KEY_BOOL) {
         YOKE_TRY(parse_bool(found, value, &parsed));
     } else {

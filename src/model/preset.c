@@ -1,8 +1,8 @@
 /*
  * The presets. Adding one is one entry in the table.
  *
- * The mini ones are for texts read as bytes: 256 and the end of text. They have no dropout, since a
- * run that fits on a small machine sees each byte about once.
+ * The mini ones are for texts read as bytes: 256 and the end of text, and for BERT the mask behind
+ * them. They have no dropout, since a run that fits on a small machine sees each byte about once.
  */
 #include "model/preset.h"
 
@@ -29,6 +29,22 @@ static const yoke_preset presets[] = {
         .json = "{\"model_type\": \"gpt2\", \"vocab_size\": 257, \"n_positions\": 64, "
                 "\"n_embd\": 32, \"n_layer\": 2, \"n_head\": 4, "
                 "\"embd_pdrop\": 0, \"attn_pdrop\": 0, \"resid_pdrop\": 0}",
+    },
+    {
+        .name = "bert-mini",
+        .help = "BERT for bytes: 6 layers of width 128, 1.3 M parameters",
+        .json = "{\"model_type\": \"bert\", \"vocab_size\": 258, \"hidden_size\": 128, "
+                "\"intermediate_size\": 512, \"num_hidden_layers\": 6, "
+                "\"num_attention_heads\": 4, \"max_position_embeddings\": 512, "
+                "\"hidden_dropout_prob\": 0, \"attention_probs_dropout_prob\": 0}",
+    },
+    {
+        .name = "bert-tiny",
+        .help = "BERT for tests: 2 layers of width 32",
+        .json = "{\"model_type\": \"bert\", \"vocab_size\": 258, \"hidden_size\": 32, "
+                "\"intermediate_size\": 128, \"num_hidden_layers\": 2, "
+                "\"num_attention_heads\": 4, \"max_position_embeddings\": 64, "
+                "\"hidden_dropout_prob\": 0, \"attention_probs_dropout_prob\": 0}",
     },
     {
         .name = "llama-mini",

@@ -40,6 +40,7 @@ typedef struct int_range {
 static const int_range int_ranges[] = {
     RANGE(zero, 0, 3),
     RANGE(ignore_token, -1, 65535),
+    RANGE(mask_token, -1, (1 << 24) - 1),
     RANGE(seed, 0, INT64_MAX),
     RANGE(steps, 1, 100000000000),
     RANGE(batch_size, 1, 1 << 24),
@@ -65,6 +66,7 @@ typedef struct real_range {
 
 static const real_range real_ranges[] = {
     {offsetof(yoke_config, eval_fraction), "eval_fraction", 0.0, 1.0, true, false},
+    {offsetof(yoke_config, mask_rate), "mask_rate", 0.0, 1.0, false, true},
     {offsetof(yoke_config, lr), "lr", 0.0, 1e6, false, true},
     {offsetof(yoke_config, min_lr), "min_lr", 0.0, 1e6, true, true},
     {offsetof(yoke_config, beta1), "beta1", 0.0, 1.0, true, false},

@@ -157,16 +157,17 @@ static bool load_tokens(void *user, const char *name, int64_t step, int microbat
 {
     const asking *a = user;
     (void)step;
-    bool tokens = strcmp(name, "tokens") == 0;
+    bool tokens = strcmp(name, "tokens") == 0, types = strcmp(name, "token_types") == 0;
     int64_t first = microbatch * (a->session->config.batch_size / a->session->config.microbatches);
     for (int64_t b = 0; b < shard->extent[0]; b++) {
         for (int64_t t = 0; t < shard->extent[1]; t++) {
             int64_t row = first + shard->offset[0] + b, column = shard->offset[1] + t;
+            int32_t place = types ? 0 : (int32_t)column;
             out[b * shard->extent[1] + t] =
-                tokens ? a->tokens[row * a->session->config.seq_len + column] : (int32_t)column;
+                tokens ? a->tokens[row * a->session->config.seq_len + column] : place;
         }
     }
-    return tokens || strcmp(name, "positions") == 0;
+    return tokens || types || strcmp(name, "positions") == 0;
 }
 
 static yoke_status ask_rank(yoke_endpoint *endpoint, void *user)

@@ -106,8 +106,10 @@ static yoke_status skip_failure(const loop *l)
     if (l->last.n_valid <= 0) {
         return YOKE_FAIL(YOKE_CHECK,
                          "%lld steps in a row had no label that counts, the last was step %lld: "
-                         "check ignore_token and the corpus",
-                         (long long)l->skipped_in_row, (long long)l->last.step);
+                         "check ignore_token and the corpus%s",
+                         (long long)l->skipped_in_row, (long long)l->last.step,
+                         l->session->train_sampler.masking.rate > 0.0 ? ", and raise mask_rate"
+                                                                      : "");
     }
     const char *name = l->last.first_bad >= 0
                            ? yoke_session_parameter_name(l->session, l->last.first_bad)

@@ -3,6 +3,12 @@
 #include "layout/infer.h"
 #include "run/session.h"
 
+static bool is_filled(const char *input)
+{
+    return strcmp(input, "tokens") == 0 || strcmp(input, "positions") == 0 ||
+           strcmp(input, "token_types") == 0;
+}
+
 /* Refuses what a model outside the library may get wrong and the run relies on. */
 static void check_model(const yoke_session *session, yoke_graph *graph)
 {
@@ -17,9 +23,10 @@ static void check_model(const yoke_session *session, yoke_graph *graph)
     }
     for (int64_t v = 0; v < graph->n_values; v++) {
         const yoke_value_info *info = &graph->values[v];
-        bool ours = strcmp(info->name, "tokens") == 0 || strcmp(info->name, "positions") == 0;
-        if (info->kind == YOKE_VALUE_INPUT && !ours) {
-            yoke_graph_fail(graph, "nothing fills the input %s; a model has tokens and positions",
+        if (info->kind == YOKE_VALUE_INPUT && !is_filled(info->name)) {
+            yoke_graph_fail(graph,
+                            "nothing fills the input %s; a model has tokens, positions and "
+                            "token_types",
                             info->name);
         }
     }

@@ -14,6 +14,41 @@ int yoke_session_cores(void)
     return n < 1 ? 1 : (int)n;
 }
 
+static yoke_masking masking_of(const yoke_session *session)
+{
+    int64_t vocab = session->model.model->vocab_size(&session->model);
+    int64_t token = session->config.mask_token;
+    if (session->model.model->objective != YOKE_MASKED_TOKENS) {
+        return (yoke_masking){0};
+    }
+    return (yoke_masking){
+        .rate = session->config.mask_rate,
+        .vocab_size = vocab,
+        .token = (int32_t)(token < 0 ? vocab - 1 : token),
+    };
+}
+
+static yoke_status check_masking(const yoke_session *session)
+{
+    const yoke_model *model = session->model.model;
+    int64_t vocab = model->vocab_size(&session->model);
+    int64_t token = session->config.mask_token;
+    if (token >= 0 && model->objective != YOKE_MASKED_TOKENS) {
+        return YOKE_FAIL(YOKE_BAD_INPUT,
+                         "mask_token is %lld, but a %s model predicts the next token and masks "
+                         "none; use mask_token=-1, or an encoder such as bert-mini",
+                         (long long)token, model->name);
+    }
+    if (token >= vocab) {
+        return YOKE_FAIL(YOKE_BAD_INPUT,
+                         "mask_token %lld is none of the %lld tokens of the model (0 to %lld): use "
+                         "mask_token=-1 for the last, or set vocab_size to at least %lld",
+                         (long long)token, (long long)vocab, (long long)vocab - 1,
+                         (long long)token + 1);
+    }
+    return YOKE_OK;
+}
+
 static yoke_sampler sampler_for(const yoke_session *session, bool evaluation)
 {
     const yoke_config *config = &session->config;
@@ -27,6 +62,7 @@ static yoke_sampler sampler_for(const yoke_session *session, bool evaluation)
         .batch_size = config->batch_size,
         .microbatches = config->microbatches,
         .ignore_token = config->ignore_token,
+        .masking = masking_of(session),
         .seed = (uint64_t)config->seed,
         .shuffled = !evaluation,
     };
@@ -101,6 +137,7 @@ static yoke_status prepare(yoke_session *session)
     session->threads = strcmp(config->ranks, "threads") == 0;
     YOKE_TRY(yoke_kernel_choose(config->kernels, session->kernels));
     YOKE_TRY(check_length(session));
+    YOKE_TRY(check_masking(session));
     if (session->corpus) {
         YOKE_TRY(check_corpus(session));
     }
