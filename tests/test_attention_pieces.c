@@ -1,7 +1,7 @@
 /*
  * Attention cut into pieces, by every set, against the whole by the book in double: scores, softmax and the gradient through its
- * Jacobian, not through lse. Queries are cut unevenly, also to nothing. Outputs of the pieces are joined, and what all of
- * them add to is summed, as redistribution would.
+ * Jacobian, not through lse. Queries and keys are cut unevenly, also to nothing. Outputs of the pieces are joined, and what all of
+ * them add to is summed, as redistribution would; what queries find in pieces of the keys is combined.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -178,9 +178,17 @@ static book book_create(const problem *p, const kernel_case *c)
 
 /* What the pieces of one run come to. */
 typedef struct joined {
-    yoke_tensor y, lse, dq; /* floats, of the whole's shape */
-    double *dk, *dv;
+    yoke_tensor y, lse; /* floats, of the whole's shape */
+    double *dq, *dk, *dv;
 } joined;
+
+/* One run: by which kernels, on which pieces. */
+typedef struct run {
+    const yoke_kernel_set *set;
+    const problem *p;
+    const cut *queries, *keys;
+    const kernel_case *whole;
+} run;
 
 static yoke_tensor tensor_like(const yoke_tensor *whole)
 {
@@ -214,40 +222,75 @@ static void tokens_add(double *whole, int64_t T, const yoke_tensor *piece)
     }
 }
 
-/* Forward, then backward with the joined y and lse, of one piece of the queries. */
-static void piece_run(const yoke_kernel_set *set, const problem *p, letter_size t,
-                      const kernel_case *whole, joined *result)
+/* Joins what a further piece of the keys gave with what the earlier ones gave, in the latter's place. */
+static void pieces_combine(const yoke_kernel_set *set, const yoke_tensor so_far[2],
+                           const yoke_tensor further[2])
 {
-    const letter_size s = {'s', p->T, 0};
-    kernel_case *f = problem_case(&forward_row, p, t, s);
-    kernel_case *g = problem_case(&gradient_row, p, t, s);
-    for (int i = 0; i < 3; i++) {
-        tokens_copy(&whole->in[i], &f->in[i], true);
-        tokens_copy(&whole->in[i], &g->in[i], true);
+    const yoke_tensor in[4] = {so_far[0], so_far[1], further[0], further[1]};
+    const yoke_tensor out[2] = {so_far[0], tensor_like(&so_far[1])};
+    yoke_kernel_call call = {.in = in, .out = out, .n_in = 4, .n_out = 2};
+    set->run[YOKE_OP_ATTENTION_COMBINE](&call);
+    memcpy(so_far[1].data, out[1].data, piece_bytes(&out[1]));
+    assert_true(guarded_check(out[1].data, piece_bytes(&out[1])));
+    guarded_free(out[1].data);
+}
+
+/* Forward of a piece of the queries over all pieces of the keys, in the order in which a ring brings them. */
+static void piece_forward(const run *r, int piece, joined *result)
+{
+    kernel_case *first = NULL;
+    for (int step = 0; step < r->keys->n; step++) {
+        int key_piece = (piece + r->keys->n - step) % r->keys->n;
+        kernel_case *f =
+            problem_case(&forward_row, r->p, cut_piece(r->queries, 't', r->p->T, piece),
+                         cut_piece(r->keys, 's', r->p->T, key_piece));
+        for (int i = 0; i < 3; i++) {
+            tokens_copy(&r->whole->in[i], &f->in[i], true);
+        }
+        r->set->run[YOKE_OP_ATTENTION](&f->call);
+        assert_true(case_guards_hold(f));
+        if (!first) {
+            first = f;
+            continue;
+        }
+        pieces_combine(r->set, first->out, f->out);
+        case_destroy(f);
     }
-    set->run[YOKE_OP_ATTENTION](&f->call);
-    tokens_copy(&result->y, &f->out[0], false);
-    tokens_copy(&result->lse, &f->out[1], false);
-    tokens_copy(&result->y, &g->in[3], true);
-    tokens_copy(&result->lse, &g->in[4], true);
-    tokens_copy(&whole->in[5], &g->in[5], true);
-    set->run[YOKE_OP_ATTENTION_GRAD](&g->call);
-    tokens_copy(&result->dq, &g->out[0], false);
-    tokens_add(result->dk, p->T, &g->out[1]);
-    tokens_add(result->dv, p->T, &g->out[2]);
-    assert_true(case_guards_hold(f) && case_guards_hold(g));
-    case_destroy(f);
+    assert_true(case_guards_hold(first));
+    tokens_copy(&result->y, &first->out[0], false);
+    tokens_copy(&result->lse, &first->out[1], false);
+    case_destroy(first);
+}
+
+/* Backward of a piece of the queries and one of the keys, with y and lse over all keys. */
+static void pair_backward(const run *r, int piece, int key_piece, joined *result)
+{
+    kernel_case *g = problem_case(&gradient_row, r->p, cut_piece(r->queries, 't', r->p->T, piece),
+                                  cut_piece(r->keys, 's', r->p->T, key_piece));
+    const yoke_tensor *from[6] = {&r->whole->in[0], &r->whole->in[1], &r->whole->in[2],
+                                  &result->y,       &result->lse,     &r->whole->in[5]};
+    for (int i = 0; i < 6; i++) {
+        tokens_copy(from[i], &g->in[i], true);
+    }
+    r->set->run[YOKE_OP_ATTENTION_GRAD](&g->call);
+    assert_true(case_guards_hold(g));
+    tokens_add(result->dq, r->p->T, &g->out[0]);
+    tokens_add(result->dk, r->p->T, &g->out[1]);
+    tokens_add(result->dv, r->p->T, &g->out[2]);
     case_destroy(g);
 }
 
-static joined pieces_run(const yoke_kernel_set *set, const problem *p, const cut *queries,
-                         const kernel_case *whole)
+static joined pieces_run(const run *r)
 {
-    int64_t n_keys = yoke_piece_elements(&whole->in[1]);
-    joined result = {tensor_like(&whole->in[0]), tensor_like(&whole->in[4]),
-                     tensor_like(&whole->in[0]), doubles_create(n_keys), doubles_create(n_keys)};
-    for (int i = 0; i < queries->n; i++) {
-        piece_run(set, p, cut_piece(queries, 't', p->T, i), whole, &result);
+    int64_t n_queries = yoke_piece_elements(&r->whole->in[0]);
+    int64_t n_keys = yoke_piece_elements(&r->whole->in[1]);
+    joined result = {tensor_like(&r->whole->in[0]), tensor_like(&r->whole->in[4]),
+                     doubles_create(n_queries), doubles_create(n_keys), doubles_create(n_keys)};
+    for (int i = 0; i < r->queries->n; i++) {
+        piece_forward(r, i, &result);
+        for (int j = 0; j < r->keys->n; j++) {
+            pair_backward(r, i, j, &result);
+        }
     }
     return result;
 }
@@ -256,7 +299,7 @@ static void joined_destroy(const joined *result)
 {
     guarded_free(result->y.data);
     guarded_free(result->lse.data);
-    guarded_free(result->dq.data);
+    free(result->dq);
     free(result->dk);
     free(result->dv);
 }
@@ -287,42 +330,47 @@ static double tensor_distance(const yoke_tensor *a, const double *expected)
     return d;
 }
 
-static void assert_by_the_book(const char *set, int index, int queries, const joined *a,
-                               const book *k)
+static void assert_by_the_book(const run *r, const joined *a, const book *k)
 {
-    const problem *p = &problems[index];
-    int64_t n_keys = p->B * p->T * p->K * p->X;
+    int64_t n_queries = yoke_piece_elements(&r->whole->in[0]);
+    int64_t n_keys = yoke_piece_elements(&r->whole->in[1]);
     const double d[] = {tensor_distance(&a->y, k->y), tensor_distance(&a->lse, k->lse),
-                        tensor_distance(&a->dq, k->dq), distance(a->dk, k->dk, n_keys),
+                        distance(a->dq, k->dq, n_queries), distance(a->dk, k->dk, n_keys),
                         distance(a->dv, k->dv, n_keys)};
     static const char *const names[] = {"y", "lse", "dq", "dk", "dv"};
     for (int i = 0; i < 5; i++) {
         if (!(d[i] < tolerance)) {
-            fail_msg("%s, problem %d, cut %d: %s is off by %g of its largest element, not %g", set,
-                     index, queries, names[i], d[i], tolerance);
+            fail_msg("%s, problem %d, queries cut %d, keys %d: %s is off by %g of its largest",
+                     r->set->name, (int)(r->p - problems), (int)(r->queries - cuts),
+                     (int)(r->keys - cuts), names[i], d[i]);
         }
     }
 }
 
 /* Queries do not know of each other, so a piece gives the bits of the whole. */
-static void assert_same_bits(const joined *a, const joined *whole)
+static void assert_same_bits(const run *r, const joined *a, const joined *whole)
 {
+    size_t n_queries = (size_t)yoke_piece_elements(&r->whole->in[0]);
     assert_memory_equal(a->y.data, whole->y.data, piece_bytes(&a->y));
     assert_memory_equal(a->lse.data, whole->lse.data, piece_bytes(&a->lse));
-    assert_memory_equal(a->dq.data, whole->dq.data, piece_bytes(&a->dq));
+    assert_memory_equal(a->dq, whole->dq, n_queries * sizeof(double));
 }
 
-static void problem_ask(const yoke_kernel_set *set, int index)
+static void problem_ask(const yoke_kernel_set *set, const problem *p)
 {
-    const problem *p = &problems[index];
     kernel_case *whole =
         problem_case(&gradient_row, p, (letter_size){'t', p->T, 0}, (letter_size){'s', p->T, 0});
     book k = book_create(p, whole);
-    joined first = pieces_run(set, p, &cuts[0], whole);
-    for (int i = 0; i < (int)N_CUTS; i++) {
-        joined result = pieces_run(set, p, &cuts[i], whole);
-        assert_by_the_book(set->name, index, i, &result, &k);
-        assert_same_bits(&result, &first);
+    run r = {set, p, &cuts[0], &cuts[0], whole};
+    joined first = pieces_run(&r);
+    for (int i = 0; i < (int)(N_CUTS * N_CUTS); i++) {
+        r.queries = &cuts[i % N_CUTS];
+        r.keys = &cuts[i / N_CUTS];
+        joined result = pieces_run(&r);
+        assert_by_the_book(&r, &result, &k);
+        if (r.keys->n == 1) {
+            assert_same_bits(&r, &result, &first);
+        }
         joined_destroy(&result);
     }
     joined_destroy(&first);
@@ -342,13 +390,13 @@ static bool has_attention(const yoke_kernel_set *set)
     return set->run[YOKE_OP_ATTENTION_GRAD] && (!set->supported || set->supported());
 }
 
-static void test_pieces_of_queries(void **state)
+static void test_pieces_by_the_book(void **state)
 {
     (void)state;
     yoke_kernel_threads_set(2);
     for (int i = 0; i < (int)N_SETS; i++) {
         for (int j = 0; j < (int)N_PROBLEMS && has_attention(sets[i]); j++) {
-            problem_ask(sets[i], j);
+            problem_ask(sets[i], &problems[j]);
         }
     }
 }
@@ -375,11 +423,50 @@ static void test_no_queries_give_zeros(void **state)
     }
 }
 
+/* What a query does not see leaves the rest as it is, bit by bit; two such are one; and what is not a number stays so. */
+static void test_combine_with_nothing(void **state)
+{
+    (void)state;
+    static const op_case row = {
+        YOKE_OP_ATTENTION_COMBINE, {"bthx", "bth", "bthx", "bth"}, {"bthx", "bth"}, .fill = "nnnn"};
+    const problem p = {2, 3, 5, 5, 19, true, 0.0f};
+    for (int i = 0; i < (int)N_SETS * 2; i++) {
+        int seen = i % 2; /* which of the two pieces */
+        if (!has_attention(sets[i / 2])) {
+            continue;
+        }
+        kernel_case *c =
+            problem_case(&row, &p, (letter_size){'t', p.T, 0}, (letter_size){'s', p.T, 0});
+        int64_t n_rows = yoke_piece_elements(&c->in[1]);
+        float *unseen_lse = c->in[3 - 2 * seen].data;
+        memset(c->in[2 - 2 * seen].data, 0, piece_bytes(&c->in[0]));
+        for (int64_t j = 0; j < n_rows; j++) {
+            unseen_lse[j] = -INFINITY;
+        }
+        float *lse = c->in[1 + 2 * seen].data;
+        float *y = c->in[2 * seen].data;
+        lse[0] = -INFINITY;
+        memset(y, 0, (size_t)p.X * sizeof(*y));
+        lse[1] = NAN;
+        sets[i / 2]->run[YOKE_OP_ATTENTION_COMBINE](&c->call);
+        const float *y_out = c->out[0].data;
+        const float *lse_out = c->out[1].data;
+        assert_true(lse_out[0] == -INFINITY && isnan(lse_out[1]) && isnan(y_out[p.X]));
+        assert_memory_equal(lse_out + 2, lse + 2, (size_t)(n_rows - 2) * sizeof(*lse));
+        assert_memory_equal(y_out, y, (size_t)p.X * sizeof(*y));
+        assert_memory_equal(y_out + 2 * p.X, y + 2 * p.X,
+                            (size_t)((n_rows - 2) * p.X) * sizeof(*y));
+        assert_true(case_guards_hold(c));
+        case_destroy(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces_of_queries),
+        cmocka_unit_test(test_pieces_by_the_book),
         cmocka_unit_test(test_no_queries_give_zeros),
+        cmocka_unit_test(test_combine_with_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

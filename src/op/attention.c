@@ -9,6 +9,10 @@
  *
  * Query tokens may be divided, and are another letter than key tokens: each piece of the queries
  * wants all keys and values, and their gradients are partial sums.
+ *
+ * The kernels also take a piece of the keys. Then y and lse are of that piece, and the combine
+ * operator joins two; the gradient takes those of all keys, and its dq is a partial sum. No index
+ * rule says this: whoever passes keys round a ring adds the nodes.
  */
 #include <math.h>
 #include <string.h>
@@ -101,11 +105,15 @@ static double backward_flops(const yoke_graph *graph, const yoke_node *node)
 }
 
 /* Key/value heads divide with the query heads when both come out even, or are the same letter
- * anyway; never alone, since a query needs the keys of its own head only. */
+ * anyway; never alone, since a query needs the keys of its own head only. Key tokens divide with
+ * query tokens only where keys are passed round (layout/ring.c). */
 static char companion(const yoke_graph *graph, const yoke_node *node, char letter, int n_parts)
 {
     (void)node;
     int64_t n_kv = yoke_letter_extent(graph, 'k');
+    if (letter == 'q') {
+        return 's';
+    }
     return letter == 'h' && n_kv > 0 && n_kv % n_parts == 0 ? 'k' : 0;
 }
 
@@ -122,4 +130,10 @@ const yoke_op_def yoke_op_attention_grad = {
     .whole = "skx",
     .companion = companion,
     .flops = backward_flops,
+};
+
+const yoke_op_def yoke_op_attention_combine = {
+    .name = "attention_combine",
+    .whole = "x",
+    .reuses = 1 << 0 | 1 << 2,
 };

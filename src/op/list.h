@@ -24,18 +24,19 @@
     X(RMS_NORM_GRAD_GAIN, rms_norm_grad_gain)     /* dy, a, rstd -> dgain[d] */                    \
     X(ROPE, rope)                                 /* a[b,t,h,x], positions[b,t] -> y; attr.sign */ \
     X(ATTENTION, attention) /* q[b,t,h,x], k[b,s,k,x], v[b,s,k,x] -> y[b,t,h,x], lse[b,t,h] */     \
-    X(ATTENTION_GRAD, attention_grad) /* q, k, v, y, lse, dy -> dq, dk, dv */                      \
-    X(GELU, gelu)                     /* a -> y */                                                 \
-    X(GELU_GRAD, gelu_grad)           /* a, dy -> da */                                            \
-    X(GELU_ERF, gelu_erf)             /* a -> y */                                                 \
-    X(GELU_ERF_GRAD, gelu_erf_grad)   /* a, dy -> da */                                            \
-    X(SWIGLU, swiglu)                 /* gate, up -> y */                                          \
-    X(SWIGLU_GRAD, swiglu_grad)       /* gate, up, dy -> dgate, dup */                             \
-    X(DROPOUT, dropout)               /* a -> y; its own gradient */                               \
-    X(ROW_MAX, row_max)               /* logits[b,t,v] -> max[b,t] */                              \
-    X(ROW_SUM_EXP, row_sum_exp)       /* logits, max -> sum[b,t] of exp(logit - max) */            \
-    X(ROW_PICK, row_pick)             /* logits, labels[b,t] -> picked[b,t], 0 where not here */   \
-    X(CROSS_ENTROPY, cross_entropy)   /* logits (unread), max, sum, picked, labels -> loss */      \
+    X(ATTENTION_GRAD, attention_grad)       /* q, k, v, y, lse, dy -> dq, dk, dv */                \
+    X(ATTENTION_COMBINE, attention_combine) /* y, lse of two pieces of keys -> y, lse of both */   \
+    X(GELU, gelu)                           /* a -> y */                                           \
+    X(GELU_GRAD, gelu_grad)                 /* a, dy -> da */                                      \
+    X(GELU_ERF, gelu_erf)                   /* a -> y */                                           \
+    X(GELU_ERF_GRAD, gelu_erf_grad)         /* a, dy -> da */                                      \
+    X(SWIGLU, swiglu)                       /* gate, up -> y */                                    \
+    X(SWIGLU_GRAD, swiglu_grad)             /* gate, up, dy -> dgate, dup */                       \
+    X(DROPOUT, dropout)                     /* a -> y; its own gradient */                         \
+    X(ROW_MAX, row_max)                     /* logits[b,t,v] -> max[b,t] */                        \
+    X(ROW_SUM_EXP, row_sum_exp)             /* logits, max -> sum[b,t] of exp(logit - max) */      \
+    X(ROW_PICK, row_pick)           /* logits, labels[b,t] -> picked[b,t], 0 where not here */     \
+    X(CROSS_ENTROPY, cross_entropy) /* logits (unread), max, sum, picked, labels -> loss */        \
     X(CROSS_ENTROPY_GRAD, cross_entropy_grad) /* logits, max, sum, labels, dloss -> dlogits */     \
     X(COUNT_VALID, count_valid)               /* labels[b,t] -> count */                           \
     X(RECIPROCAL, reciprocal)                 /* n -> 1/n, and 0 for n = 0 */                      \

@@ -35,6 +35,7 @@
     X(ROPE, rope)                                                                                  \
     X(ATTENTION, attention)                                                                        \
     X(ATTENTION_GRAD, attention_grad)                                                              \
+    X(ATTENTION_COMBINE, attention_combine)                                                        \
     X(GELU, gelu)                                                                                  \
     X(GELU_GRAD, gelu_grad)                                                                        \
     X(GELU_ERF, gelu_erf)                                                                          \
