@@ -27,7 +27,8 @@ typedef struct case_sizes {
 
 /*
  * Operands by letters, "" a scalar, NULL the end. Fill of each input: n even in (-1.7, 1.7), u even in (0.05, 1.05), i token ids of which some
- * lie outside of `v`, l labels of which some are -1, p positions, o one, + a small count.
+ * lie outside of `v`, l labels of which some are -1, p positions, o one, + a small count, g gates [b,t,e] of which some are
+ * 0, s slots [b,t,e] of which some are -1 and some outside of `c`.
  */
 typedef struct op_case {
     yoke_op op;
@@ -115,12 +116,33 @@ static inline uint32_t mix(uint64_t seed, uint64_t index)
     return (uint32_t)(z >> 32);
 }
 
+/* Each expert hands out its slots in ascending order, from the last one before the piece's first. */
+static inline void slots_fill(yoke_tensor *piece, const case_sizes *sizes, uint64_t seed)
+{
+    const int64_t *extent = piece->shard.extent;
+    float *slots = piece->data;
+    int64_t columns = extent[0] > 0 ? extent[2] : 0;
+    for (int64_t i = 0; i < extent[0] * columns; i++) {
+        int64_t next = letter_find(sizes, 'c').offset - 1;
+        for (int64_t t = 0; t < extent[1]; t++) {
+            int64_t at = (i / columns * extent[1] + t) * columns + i % columns;
+            bool chosen = next >= 0 && mix(seed, (uint64_t)at) % 3 > 0;
+            slots[at] = chosen ? (float)next : -1.0f;
+            next += chosen || next < 0;
+        }
+    }
+}
+
 static inline void piece_fill(yoke_tensor *piece, char fill, const case_sizes *sizes, uint64_t seed)
 {
     letter_size v = letter_find(sizes, 'v');
     letter_size t = letter_find(sizes, 't');
     float *real = piece->data;
     int32_t *whole = piece->data;
+    if (fill == 's') {
+        slots_fill(piece, sizes, seed);
+        return;
+    }
     for (int64_t i = 0; i < yoke_piece_elements(piece); i++) {
         uint32_t random = mix(seed, (uint64_t)i);
         int64_t pick = (int64_t)(random % (uint32_t)(v.extent + 3));
@@ -144,6 +166,9 @@ static inline void piece_fill(yoke_tensor *piece, char fill, const case_sizes *s
         case '+':
             real[i] = 7.0f;
             break;
+        case 'g':
+            real[i] = random % 2 ? 0.05f + uniform : 0.0f;
+            break;
         default:
             real[i] = 1.0f;
         }
@@ -154,6 +179,7 @@ static inline void attributes_fill(kernel_case *c, const op_case *row, const cas
 {
     letter_size x = letter_find(sizes, 'x');
     letter_size s = letter_find(sizes, 's');
+    bool drops = row->op == YOKE_OP_DROPOUT || row->op == YOKE_OP_JITTER;
     c->optimizer = (yoke_optimizer){.rate = YOKE_RATE_COSINE,
                                     .lr = 0.01,
                                     .min_lr = 0.001,
@@ -164,13 +190,15 @@ static inline void attributes_fill(kernel_case *c, const op_case *row, const cas
                                     .epsilon = 1e-8,
                                     .clip = 1.0};
     c->attributes = (yoke_attributes){.epsilon = 1e-5f,
-                                      .rate = row->op == YOKE_OP_DROPOUT ? 0.3f : 0.0f,
+                                      .rate = drops ? 0.3f : 0.0f,
                                       .scale = x.extent > 0 ? 1.0f / sqrtf((float)x.extent) : 1.0f,
                                       .base = 10000.0f,
                                       .sign = 1,
                                       .site = 77,
                                       .n_heads = sizes->n_heads,
                                       .n_kv_heads = sizes->n_kv_heads,
+                                      .n_chosen = 2,
+                                      .n_slots = 2,
                                       .n_tokens = s.offset + s.extent,
                                       .causal = true,
                                       .decay = 0.1f,

@@ -8,7 +8,7 @@
  *
  * The letters (a model may use others, which no axis will shard):
  *   b batch   t tokens   s key tokens   d width   h query heads   k key/value heads   x head width
- *   f feed-forward width   v vocabulary   p positions
+ *   f feed-forward width   v vocabulary   p positions   e experts   c slots of an expert
  *
  * A graph describes one micro-batch forward and backward, and what surrounds it once a step. Local;
  * one thread.
@@ -89,6 +89,38 @@ yoke_value yoke_attention(yoke_graph *graph, const char *name, const yoke_value 
 yoke_value yoke_gelu(yoke_graph *graph, yoke_value a);                     /* tanh form */
 yoke_value yoke_gelu_erf(yoke_graph *graph, yoke_value a);                 /* exact */
 yoke_value yoke_swiglu(yoke_graph *graph, yoke_value gate, yoke_value up); /* silu(gate) * up */
+
+/* Mixture of experts. The router's logits are [b,t,r]: experts have a letter of their own there, since
+ * an axis that divides them by `e` leaves the router whole. */
+
+/* A token's way: weights of the experts that it chose, 0 for the others; the softmax over all
+ * experts, for the balance loss; how many it chose. */
+typedef struct yoke_routing {
+    yoke_value gates, probabilities; /* [b,t,r] */
+    int64_t n_chosen;
+} yoke_routing;
+
+/* Gates: the softmax over the `n_chosen` largest logits of each token, ties to the lower expert. */
+yoke_value yoke_router(yoke_graph *graph, yoke_value logits, int64_t n_chosen,
+                       yoke_value *probabilities);
+
+/* The place of each token in the slots of each expert, in the order of its sequence; -1 if it has not
+ * chosen it, or finds all `c` slots taken. [b,t,r] */
+yoke_value yoke_expert_slots(yoke_graph *graph, yoke_value gates);
+
+/* The tokens x [b,t,d] in their slots, 0 in empty ones: [e,b,c,d]; and back, each token the sum of
+ * its experts' results o [e,b,c,d] weighted by its gates: [b,t,d]. */
+yoke_value yoke_expert_dispatch(yoke_graph *graph, yoke_value x, yoke_value slots);
+yoke_value yoke_expert_combine(yoke_graph *graph, yoke_value o, yoke_value slots, yoke_value gates);
+
+/* Losses beside the model's result, for training, a token: coefficient times the balance loss of a
+ * layer (1 where its experts are equally busy), and times log(sum(exp(logits)))^2. The first also
+ * counts the tokens of each expert for the metrics, with a coefficient of 0 too. */
+void yoke_expert_balance(yoke_graph *graph, const yoke_routing *routing, float coefficient);
+void yoke_router_z_loss(yoke_graph *graph, yoke_value logits, float coefficient);
+
+/* Multiplies elements by random numbers even in [1 - epsilon, 1 + epsilon); `name` keys them. */
+yoke_value yoke_jitter(yoke_graph *graph, const char *name, yoke_value a, float epsilon);
 
 /* Zeroes elements with probability `rate` and scales the rest by 1/(1-rate); `name` keys the random
  * numbers. */

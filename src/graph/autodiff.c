@@ -235,6 +235,9 @@ yoke_status yoke_graph_differentiate(yoke_graph *graph)
     int64_t n_forward = graph->n_nodes;
     refuse_unused(graph);
     push(&d, graph->loss_total, graph->loss_share);
+    for (int64_t i = 0; i < graph->n_auxiliary; i++) {
+        push(&d, graph->auxiliary[i], graph->loss_share);
+    }
     graph->region = YOKE_REGION_BACKWARD;
     for (int64_t i = n_forward - 1; i >= 0 && !graph->error; i--) {
         /* A copy: the array moves while backward nodes are added. */

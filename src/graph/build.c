@@ -26,6 +26,8 @@ yoke_status yoke_graph_create(yoke_graph **graph)
         .logits = YOKE_NO_VALUE,
         .control = YOKE_NO_VALUE,
         .norms = YOKE_NO_VALUE,
+        .auxiliary_loss = YOKE_NO_VALUE,
+        .expert_load = YOKE_NO_VALUE,
         .mesh = yoke_mesh_single(),
     };
     *graph = made;

@@ -28,6 +28,12 @@ struct yoke_graph {
     yoke_value loss, n_valid, logits, control, norms;
     yoke_optimizer optimizer;
 
+    /* Accumulated losses beside that one, and tokens of each expert of each layer; and what becomes
+     * of them: a scalar, and shares [layers, experts]. */
+    yoke_value *auxiliary, *loads;
+    int64_t n_auxiliary, auxiliary_capacity, n_loads, loads_capacity;
+    yoke_value auxiliary_loss, expert_load;
+
     yoke_value *parameters; /* in the order of declaration */
     int64_t n_parameters, parameters_capacity;
     /* [n_parameters], whole gradients in the layout of their parameters; NO_VALUE for a frozen one;

@@ -4,6 +4,7 @@
  * twice on any mesh.
  */
 #include "op/step.h"
+#include <string.h>
 #include "graph/graph.h"
 
 yoke_value yoke_step_head(yoke_graph *graph, yoke_op op, yoke_value a)
@@ -45,6 +46,60 @@ void yoke_graph_keep(yoke_graph *graph, yoke_value value)
     }
 }
 
+static void push(yoke_graph *graph, yoke_value **list, int64_t *n, int64_t *capacity,
+                 yoke_value value)
+{
+    if (yoke_values_good(graph, &value, 1)) {
+        graph->values[value].kind = YOKE_VALUE_ACCUMULATOR;
+        *list = yoke_arena_grow(graph->arena, *list, *n, capacity, sizeof **list);
+        (*list)[(*n)++] = value;
+    }
+}
+
+void yoke_step_auxiliary_loss(yoke_graph *graph, yoke_value total)
+{
+    push(graph, &graph->auxiliary, &graph->n_auxiliary, &graph->auxiliary_capacity, total);
+}
+
+void yoke_step_expert_load(yoke_graph *graph, yoke_value load)
+{
+    push(graph, &graph->loads, &graph->n_loads, &graph->loads_capacity, load);
+}
+
+/* Values of all stages side by side, along a letter of the graph's own. */
+static yoke_value pack(yoke_graph *graph, const yoke_value *values, int64_t n, char letter)
+{
+    char dims[YOKE_MAX_DIMS + 2] = {letter};
+    strcpy(dims + 1, graph->values[values[0]].dims);
+    graph->letters[(int)letter] = n;
+    return tail(graph, &(yoke_node_spec){
+                           .op = YOKE_OP_PACK, .n_in = (int)n, .in = values, .out_dims = {dims}});
+}
+
+/* What the leading rank prints of the losses beside the main one and of the experts. */
+static void report(yoke_graph *graph)
+{
+    if (graph->n_auxiliary > 0 && !graph->error) {
+        yoke_value packed = pack(graph, graph->auxiliary, graph->n_auxiliary, '+');
+        yoke_value total =
+            tail(graph,
+                 &(yoke_node_spec){.op = YOKE_OP_SUM, .n_in = 1, .in = &packed, .out_dims = {""}});
+        const yoke_value in[] = {total, graph->loss_share};
+        graph->auxiliary_loss =
+            tail(graph,
+                 &(yoke_node_spec){.op = YOKE_OP_MULTIPLY, .n_in = 2, .in = in, .out_dims = {""}});
+        yoke_graph_keep(graph, graph->auxiliary_loss);
+    }
+    if (graph->n_loads > 0 && !graph->error) {
+        yoke_value packed = pack(graph, graph->loads, graph->n_loads, '%');
+        const char *dims = graph->values[packed].dims;
+        graph->expert_load =
+            tail(graph, &(yoke_node_spec){
+                            .op = YOKE_OP_ROW_SHARE, .n_in = 1, .in = &packed, .out_dims = {dims}});
+        yoke_graph_keep(graph, graph->expert_load);
+    }
+}
+
 yoke_value yoke_step_loss(yoke_graph *graph, yoke_value total, yoke_value share, yoke_value n_valid)
 {
     const yoke_value in[] = {total, share};
@@ -63,6 +118,7 @@ yoke_value yoke_step_loss(yoke_graph *graph, yoke_value total, yoke_value share,
         graph, &(yoke_node_spec){.op = YOKE_OP_MULTIPLY, .n_in = 2, .in = in, .out_dims = {""}});
     yoke_graph_keep(graph, graph->loss);
     yoke_graph_keep(graph, n_valid);
+    report(graph);
     return graph->loss;
 }
 

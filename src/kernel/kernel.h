@@ -24,7 +24,7 @@ typedef struct yoke_kernel_call {
     const yoke_attributes *attributes;
     bool
         accumulate; /* add to the outputs instead of overwriting: gradients and sums over micro-batches. Must be
-                            supported by: embedding_grad, matmul, sum_rows, *_grad_gain, cross_entropy, count_valid */
+                            supported by: embedding_grad, matmul, sum_rows, *_grad_gain, cross_entropy, count_valid, balance_loss, z_loss */
     void *scratch; /* yoke_kernel_scratch_bytes, aligned to 64 bytes */
     uint64_t seed; /* of the run; with step and microbatch it keys dropout */
     int64_t step;

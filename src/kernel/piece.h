@@ -34,6 +34,24 @@ static inline int64_t yoke_piece_rows(const yoke_tensor *piece)
     return yoke_piece_product(piece, 0, piece->shard.n_dims - 1);
 }
 
+/* Global row-major index of the first element of local row `row` of a piece that is not empty. */
+static inline uint64_t yoke_piece_global_row(const yoke_shape *global, const yoke_shard *shard,
+                                             int64_t row)
+{
+    int64_t index = 0;
+    int64_t stride = 1;
+    for (int dim = shard->n_dims - 1; dim >= 0; dim--) {
+        int64_t local = 0;
+        if (dim < shard->n_dims - 1) {
+            local = row % shard->extent[dim];
+            row /= shard->extent[dim];
+        }
+        index += (shard->offset[dim] + local) * stride;
+        stride *= global->extent[dim];
+    }
+    return (uint64_t)index;
+}
+
 /* Where head `h` of token `t` of sample `b` begins in a piece [b, t, h, x], or [b, t, h]. */
 static inline int64_t yoke_piece_head(const yoke_tensor *piece, int64_t b, int64_t t, int64_t h)
 {

@@ -22,17 +22,19 @@ typedef struct yoke_contraction {
 
 typedef struct yoke_attributes {
     float epsilon;                         /* norms */
-    float rate;                            /* dropout */
-    float scale;                           /* attention */
+    float rate;                            /* dropout, jitter */
+    float scale;                           /* attention, losses of a router */
     float base;                            /* rope */
     int sign;                              /* rope: +1 forward, -1 gradient */
-    uint64_t site;                         /* dropout: yoke_random_name of the site */
+    uint64_t site;                         /* dropout, jitter: yoke_random_name */
     int64_t n_heads, n_kv_heads, n_tokens; /* attention: global sizes */
+    int64_t n_chosen;                      /* router: experts for each token */
+    int64_t n_slots;                       /* expert_slots: of each expert and sequence */
     bool causal;                           /* attention: no key behind the query is seen */
     float decay;                           /* adamw: decoupled weight decay of this parameter */
     yoke_contraction contraction;          /* matmul */
     const yoke_optimizer *optimizer;       /* adamw and its control; lives as long as the graph */
-    yoke_shape global[2];                  /* dropout, convert: global shape of the input [0] */
+    yoke_shape global[2];                  /* dropout, jitter, convert: of the input [0] */
 } yoke_attributes;
 
 #endif

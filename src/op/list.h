@@ -33,6 +33,20 @@
     X(SWIGLU, swiglu)                       /* gate, up -> y */                                    \
     X(SWIGLU_GRAD, swiglu_grad)             /* gate, up, dy -> dgate, dup */                       \
     X(DROPOUT, dropout)                     /* a -> y; its own gradient */                         \
+    X(JITTER, jitter)                       /* a -> y; its own gradient */                         \
+    X(ROUTER, router)             /* logits[b,t,r] -> gates[b,t,r], probabilities[b,t,r] */        \
+    X(ROUTER_GRAD, router_grad)   /* gates, probabilities, dgates, dprobabilities if any -> */     \
+    X(EXPERT_SLOTS, expert_slots) /* gates[b,t,r] -> slots[b,t,r] */                               \
+    X(DISPATCH, dispatch)         /* x[b,t,d], slots, gates or not -> u[e,b,c,d] */                \
+    X(COMBINE, combine)           /* o[e,b,c,d], slots, gates or not -> y[b,t,d] */                \
+    X(COMBINE_GRAD, combine_grad) /* o, slots, dy -> dgates[b,t,r] */                              \
+    X(EXPERT_LOAD, expert_load)   /* gates, probabilities -> mass[b,r], chosen[b,r] */             \
+    X(SPREAD, spread)             /* dmass[b,r] -> dprobabilities[b,t,r] */                        \
+    X(BALANCE_LOSS, balance_loss) /* mass, chosen -> loss */                                       \
+    X(BALANCE_LOSS_GRAD, balance_loss_grad) /* chosen, dloss -> dmass */                           \
+    X(Z_LOSS, z_loss)                       /* logits[b,t,r] -> loss */                            \
+    X(Z_LOSS_GRAD, z_loss_grad)             /* logits, dloss -> dlogits */                         \
+    X(ROW_SHARE, row_share)                 /* a[..., c] -> y: each row divided by its sum */      \
     X(ROW_MAX, row_max)                     /* logits[b,t,v] -> max[b,t] */                        \
     X(ROW_SUM_EXP, row_sum_exp)             /* logits, max -> sum[b,t] of exp(logit - max) */      \
     X(ROW_PICK, row_pick)           /* logits, labels[b,t] -> picked[b,t], 0 where not here */     \
@@ -42,7 +56,7 @@
     X(RECIPROCAL, reciprocal)                 /* n -> 1/n, and 0 for n = 0 */                      \
     X(MULTIPLY, multiply)                     /* two scalars -> product */                         \
     X(SUM_SQUARES, sum_squares)               /* a -> scalar */                                    \
-    X(PACK, pack)                             /* n scalars -> [n] */                               \
+    X(PACK, pack)                             /* n of shape [...] -> [n, ...] */                   \
     X(SUM, sum)                               /* a[n] -> scalar, in ascending order */             \
     X(ADAMW_CONTROL, adamw_control) /* norm_squares, n_valid, applied (inout) -> control[8] */     \
     X(ADAMW, adamw) /* parameter (inout), first (inout), second (inout), gradient, control -> */   \

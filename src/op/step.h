@@ -16,4 +16,12 @@ yoke_value yoke_step_head(yoke_graph *graph, yoke_op op, yoke_value a);
 yoke_value yoke_step_loss(yoke_graph *graph, yoke_value total, yoke_value share,
                           yoke_value n_valid);
 
+/* Declares a loss beside that one, before it: `total`, a sum over a micro-batch's tokens as well,
+ * which the same share divides. */
+void yoke_step_auxiliary_loss(yoke_graph *graph, yoke_value total);
+
+/* Declares what the experts of a layer did in a micro-batch: tokens for each, [experts], in all
+ * layers the same. Accumulates over the step. */
+void yoke_step_expert_load(yoke_graph *graph, yoke_value load);
+
 #endif

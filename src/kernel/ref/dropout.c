@@ -8,23 +8,6 @@
 #include "kernel/piece.h"
 #include "yoke/random.h"
 
-/* Global row-major index of the first element of local row `row`. */
-static uint64_t global_row(const yoke_shape *global, const yoke_shard *shard, int64_t row)
-{
-    int64_t index = 0;
-    int64_t stride = 1;
-    for (int dim = shard->n_dims - 1; dim >= 0; dim--) {
-        int64_t local = 0;
-        if (dim < shard->n_dims - 1) {
-            local = row % shard->extent[dim];
-            row /= shard->extent[dim];
-        }
-        index += (shard->offset[dim] + local) * stride;
-        stride *= global->extent[dim];
-    }
-    return (uint64_t)index;
-}
-
 void yoke_ref_dropout(const yoke_kernel_call *call)
 {
     const yoke_attributes *attributes = call->attributes;
@@ -36,7 +19,7 @@ void yoke_ref_dropout(const yoke_kernel_call *call)
     yoke_random_key key =
         yoke_random_stream_hashed(call->seed, attributes->site, call->step, call->microbatch);
     for (int64_t row = 0; row < rows && width > 0; row++) {
-        uint64_t first = global_row(&attributes->global[0], &call->in[0].shard, row);
+        uint64_t first = yoke_piece_global_row(&attributes->global[0], &call->in[0].shard, row);
         for (int64_t c = 0; c < width; c++) {
             bool keep = yoke_random_uniform(key, first + (uint64_t)c) >= attributes->rate;
             y[row * width + c] = keep ? (float)((double)a[row * width + c] * scale) : 0.0f;

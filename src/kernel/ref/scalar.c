@@ -40,12 +40,16 @@ void yoke_ref_sum_squares(const yoke_kernel_call *call)
     ((float *)call->out[0].data)[0] = (float)total;
 }
 
-/* A scalar that has no memory here is another rank's to give, and counts 0. */
+/* An input that has no memory here is another rank's to give, and counts 0. */
 void yoke_ref_pack(const yoke_kernel_call *call)
 {
     float *packed = call->out[0].data;
+    int64_t n = yoke_piece_elements(&call->out[0]) / call->n_in;
     for (int i = 0; i < call->n_in; i++) {
-        packed[i] = call->in[i].data ? scalar_get(call, i)[0] : 0.0f;
+        const float *a = call->in[i].data;
+        for (int64_t j = 0; j < n; j++) {
+            packed[i * n + j] = a ? a[j] : 0.0f;
+        }
     }
 }
 
