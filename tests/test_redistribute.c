@@ -293,10 +293,11 @@ static void run_conversion(yoke_conversion conversion, const call *c, piece *out
     case YOKE_CONVERT_MASK:
         run_mask(c, out);
         return;
+    case YOKE_CONVERT_ROTATE:
     case YOKE_CONVERT_ILLEGAL:
         break;
     }
-    fail_msg("an illegal conversion was planned");
+    fail_msg("a conversion was planned that no place asks for");
 }
 
 /* All ranks change their place along one axis. */

@@ -6,6 +6,8 @@
  * several axes: the outer axis cuts first. Shards may be uneven and empty: of extent n over k
  * ranks, the first n % k ranks get one element more.
  *
+ * The pieces of a shard may be turned by some ranks, for algorithms that pass them round a ring.
+ *
  * Changing a layout is a *redistribution*; along one axis it is one row of a table, and apart from
  * pipeline messages that table is the only source of communication in yoke.
  */
@@ -32,9 +34,11 @@ int64_t yoke_shape_elements(const yoke_shape *shape); /* 1 for a scalar */
 /* A place: how a tensor lies along one axis. One that is 0 or more is the sharded dim. */
 enum { YOKE_REPLICATED = -1, YOKE_PARTIAL_SUM = -2, YOKE_PARTIAL_MAX = -3 };
 
-/* The place along each axis. Sum and maximum do not commute: no layout holds both. */
+/* The place along each axis. Sum and maximum do not commute: no layout holds both. Where the axis
+ * cuts a dim, the rank with coordinate c has piece c + turn, modulo the ranks; turn is mostly 0. */
 typedef struct yoke_layout {
     int8_t place[YOKE_N_AXES];
+    int16_t turn[YOKE_N_AXES];
 } yoke_layout;
 
 yoke_layout yoke_layout_replicated(void);
@@ -68,6 +72,7 @@ bool yoke_layout_is_first_holder(const yoke_mesh *mesh, yoke_layout layout, int 
     X(REDUCE_SCATTER, reduce_scatter) /* P -> S */                                                 \
     X(ALL_GATHER, all_gather)         /* S -> R */                                                 \
     X(ALL_TO_ALL, all_to_all)         /* S(i) -> S(j) */                                           \
+    X(ROTATE, rotate)                 /* S(i) -> S(i) turned by one rank */                        \
     X(SLICE, slice)                   /* R -> S, local */                                          \
     X(MASK, mask)                     /* R -> P, local: coordinate 0 keeps it, others hold 0 */    \
     X(ILLEGAL, illegal)               /* S -> P, and between sum and max */

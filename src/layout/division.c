@@ -50,6 +50,7 @@ static int add_letter(const yoke_graph *graph, const yoke_node *node, const yoke
         return n;
     }
     char companion = def->companion ? def->companion(graph, node, letter, parts->n) : 0;
+    companion = companion && strchr(parts->policy->compute, companion) ? companion : 0;
     list[n] = (yoke_division){.letter = letter, .companion = companion};
     return n + 1;
 }

@@ -18,10 +18,9 @@
  * No rule mentions a parallel strategy; the published ones fall out of the policies.
  */
 #include "layout/infer.h"
-#include "layout/infer.h"
 #include "layout/inference.h"
 
-static void track_values(yoke_inference *in)
+static void track_value(yoke_inference *in)
 {
     yoke_graph *graph = in->graph;
     int64_t n = graph->n_values - 1;
@@ -32,7 +31,14 @@ static void track_values(yoke_inference *in)
     in->latest[n] = -1;
 }
 
-static void append(yoke_graph *graph, const yoke_node *node)
+yoke_value yoke_inference_value_add(yoke_inference *in, const yoke_value_info *info)
+{
+    yoke_value value = yoke_graph_value_add(in->graph, info);
+    track_value(in);
+    return value;
+}
+
+void yoke_inference_append(yoke_graph *graph, const yoke_node *node)
 {
     graph->nodes = yoke_arena_grow(graph->arena, graph->nodes, graph->n_nodes,
                                    &graph->nodes_capacity, sizeof *graph->nodes);
@@ -59,8 +65,7 @@ static yoke_value add_version(yoke_inference *in, yoke_value source, const yoke_
                               const yoke_version *made)
 {
     yoke_graph *graph = in->graph;
-    yoke_value value = yoke_graph_value_add(graph, info);
-    track_values(in);
+    yoke_value value = yoke_inference_value_add(in, info);
     in->versions = yoke_arena_grow(graph->arena, in->versions, in->n_versions,
                                    &in->versions_capacity, sizeof *in->versions);
     in->versions[in->n_versions] = *made;
@@ -83,7 +88,7 @@ static yoke_value load_again(yoke_inference *in, yoke_value value, yoke_layout l
     return add_version(in, value, &info, &(yoke_version){.region = YOKE_REGION_HEAD});
 }
 
-static yoke_node convert_node(yoke_graph *graph, yoke_value value, const yoke_node *node)
+yoke_node yoke_inference_convert_node(yoke_graph *graph, yoke_value value, const yoke_node *node)
 {
     const yoke_value_info *info = &graph->values[value];
     yoke_node convert = {
@@ -128,14 +133,14 @@ static yoke_value convert_axis(yoke_inference *in, yoke_value value, int axis, i
     if (found != YOKE_NO_VALUE) {
         return found;
     }
-    yoke_node convert = convert_node(graph, value, node);
+    yoke_node convert = yoke_inference_convert_node(graph, value, node);
     convert.axis = (yoke_axis)axis;
     convert.conversion = yoke_conversion_find(from, place);
     yoke_version made = {.region = node->region,
                          .block = node->block,
                          .gathered = convert.conversion == YOKE_CONVERT_ALL_GATHER};
     convert.out[0] = add_version(in, value, &info, &made);
-    append(graph, &convert);
+    yoke_inference_append(graph, &convert);
     return convert.out[0];
 }
 
@@ -219,17 +224,17 @@ static int settled_place(const yoke_inference *in, yoke_value value, int axis, i
 static yoke_value accumulate(yoke_inference *in, yoke_value part, const yoke_node *node)
 {
     yoke_graph *graph = in->graph;
-    yoke_node add = convert_node(graph, part, node);
+    yoke_node add = yoke_inference_convert_node(graph, part, node);
     yoke_value_info info = graph->values[part];
     add.op = YOKE_OP_ADD;
     info.kind = YOKE_VALUE_ACCUMULATOR;
-    add.out[0] = yoke_graph_value_add(graph, &info);
-    track_values(in);
-    append(graph, &add);
+    add.out[0] = yoke_inference_value_add(in, &info);
+    yoke_inference_append(graph, &add);
     return add.out[0];
 }
 
-/* Gives the outputs of a node the layout of its division; true if one of them is to be elsewhere. */
+/* Gives the outputs of a node the layout of its division; true if one of them is to be elsewhere, in
+ * `settled`. */
 static bool divide_outputs(yoke_inference *in, const yoke_node *node, const yoke_division *division,
                            yoke_layout settled[YOKE_MAX_OUTPUTS])
 {
@@ -253,15 +258,13 @@ static bool divide_outputs(yoke_inference *in, const yoke_node *node, const yoke
     return moves;
 }
 
-/* Outputs get the layout that the division gives; where it is to be another, a conversion follows
- * and takes the value's place. A sum over micro-batches then begins behind the conversion; a kernel
- * adds to all of its outputs or to none. */
-static void place_outputs(yoke_inference *in, const yoke_node *node, const yoke_division *division)
+/* Where an output is to lie elsewhere, a conversion follows and takes the value's place. A sum over
+ * micro-batches then begins behind the conversion; a kernel adds to all of its outputs or to none. */
+static void settle_outputs(yoke_inference *in, const yoke_node *node,
+                           const yoke_layout settled[YOKE_MAX_OUTPUTS])
 {
     yoke_graph *graph = in->graph;
-    yoke_layout settled[YOKE_MAX_OUTPUTS];
-    bool moves = divide_outputs(in, node, division, settled);
-    for (int i = 0; moves && i < node->n_out; i++) {
+    for (int i = 0; i < node->n_out; i++) {
         yoke_value value = node->out[i];
         bool sums = node->region == YOKE_REGION_BACKWARD &&
                     graph->values[value].kind == YOKE_VALUE_ACCUMULATOR;
@@ -278,10 +281,21 @@ static void place_outputs(yoke_inference *in, const yoke_node *node, const yoke_
     }
 }
 
+/* The axis along which the node's keys are passed round, or -1. */
+static int ring_axis(const yoke_inference *in, const yoke_node *node, const yoke_division *division)
+{
+    for (int axis = 0; axis < YOKE_N_AXES; axis++) {
+        if (yoke_inference_divides(in, axis) && yoke_ring_applies(node, &division[axis])) {
+            return axis;
+        }
+    }
+    return -1;
+}
+
 static yoke_status infer_node(yoke_inference *in, const yoke_node *old)
 {
-    yoke_graph *graph = in->graph;
     yoke_division division[YOKE_N_AXES] = {{0}};
+    yoke_layout settled[YOKE_MAX_OUTPUTS];
     yoke_node node = *old;
     for (int axis = 0; axis < YOKE_N_AXES; axis++) {
         if (yoke_inference_divides(in, axis)) {
@@ -289,8 +303,16 @@ static yoke_status infer_node(yoke_inference *in, const yoke_node *old)
         }
     }
     place_inputs(in, &node, division);
-    append(graph, &node);
-    place_outputs(in, &node, division);
+    bool moves = divide_outputs(in, &node, division, settled);
+    int ring = ring_axis(in, &node, division);
+    if (ring >= 0) {
+        yoke_ring_append(in, &node, ring);
+    } else {
+        yoke_inference_append(in->graph, &node);
+    }
+    if (moves) {
+        settle_outputs(in, &node, settled);
+    }
     return YOKE_OK;
 }
 

@@ -51,4 +51,18 @@ bool yoke_version_is_visible(const yoke_version *made, const yoke_node *node);
 yoke_status yoke_inference_choose(const yoke_inference *in, const yoke_node *node, int axis,
                                   yoke_division *chosen) YOKE_MUST_USE;
 
+/* --- infer.c: writing the graph --------------------------------------------------------------- */
+
+yoke_value yoke_inference_value_add(yoke_inference *in, const yoke_value_info *info);
+void yoke_inference_append(yoke_graph *graph, const yoke_node *node);
+/* A node of one input and one output with its dims, for the use of `node`; output, axis and
+ * conversion are yet to be set. */
+yoke_node yoke_inference_convert_node(yoke_graph *graph, yoke_value value, const yoke_node *node);
+
+/* --- ring.c: attention whose keys are passed round -------------------------------------------- */
+
+bool yoke_ring_applies(const yoke_node *node, const yoke_division *division);
+/* Appends the nodes that compute `node`, whose operands lie as its division says. */
+void yoke_ring_append(yoke_inference *in, const yoke_node *node, int axis);
+
 #endif

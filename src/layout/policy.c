@@ -44,7 +44,7 @@ static const struct {
     yoke_policy policy;
 } context[] = {
     {"gather", {.compute = "tqc", .parameter = "", .even = "", .stream = "t"}},
-    {"heads", {.compute = "thc", .parameter = "", .even = "", .stream = "t"}},
+    {"heads", {.compute = "thkc", .parameter = "", .even = "k", .stream = "t"}},
     {"ring", {.compute = "tqsc", .parameter = "", .even = "", .stream = "t"}},
 };
 

@@ -27,6 +27,9 @@ static bool convert_fits(const yoke_graph *graph, const yoke_node *node, int axi
     if (axis != (int)node->axis) {
         return from == to;
     }
+    if (node->conversion == YOKE_CONVERT_ROTATE) {
+        return from == to && from >= 0;
+    }
     return node->conversion == yoke_conversion_find(from, to) &&
            node->conversion != YOKE_CONVERT_ILLEGAL && node->conversion != YOKE_CONVERT_NONE;
 }

@@ -20,7 +20,8 @@ enum { N_CONVERSIONS = sizeof conversion_names / sizeof conversion_names[0] };
 
 enum place_kind { REPLICATED, SHARDED, SUM, MAX, N_PLACE_KINDS };
 
-/* Shard to shard on the same dim never gets here: equal places are NONE before the table is read. R
+/* Rotations are not found here: no place asks for one. Shard to shard on the same dim never gets
+ * here: equal places are NONE before the table is read. R
  * -> MAX is illegal because the zeros that MASK puts on the others are no neutral element of a
  * maximum. */
 static const yoke_conversion table[N_PLACE_KINDS][N_PLACE_KINDS] = {
@@ -81,6 +82,8 @@ double yoke_conversion_elements(yoke_conversion conversion, double elements, int
         return elements * others;
     case YOKE_CONVERT_ALL_TO_ALL:
         return elements / (double)n_ranks * others;
+    case YOKE_CONVERT_ROTATE:
+        return elements / (double)n_ranks;
     case YOKE_CONVERT_NONE:
     case YOKE_CONVERT_SLICE:
     case YOKE_CONVERT_MASK:

@@ -32,6 +32,7 @@ yoke_layout yoke_layout_replicated(void)
     yoke_layout layout;
     for (int a = 0; a < YOKE_N_AXES; a++) {
         layout.place[a] = YOKE_REPLICATED;
+        layout.turn[a] = 0;
     }
     return layout;
 }
@@ -39,7 +40,7 @@ yoke_layout yoke_layout_replicated(void)
 bool yoke_layout_equal(yoke_layout a, yoke_layout b)
 {
     for (int axis = 0; axis < YOKE_N_AXES; axis++) {
-        if (a.place[axis] != b.place[axis]) {
+        if (a.place[axis] != b.place[axis] || a.turn[axis] != b.turn[axis]) {
             return false;
         }
     }
@@ -57,7 +58,11 @@ const char *yoke_layout_print(yoke_layout layout, char *buffer, int buffer_bytes
         char *at = buffer + used;
         size_t room = (size_t)(buffer_bytes - used);
         if (place >= 0) {
-            used += snprintf(at, room, "%s%s:S%d", gap, yoke_axis_name((yoke_axis)a), place);
+            char turn[16] = "";
+            if (layout.turn[a]) {
+                snprintf(turn, sizeof turn, "+%d", layout.turn[a]);
+            }
+            used += snprintf(at, room, "%s%s:S%d%s", gap, yoke_axis_name((yoke_axis)a), place, turn);
         } else if (place != YOKE_REPLICATED) {
             used += snprintf(at, room, "%s%s:%s", gap, yoke_axis_name((yoke_axis)a),
                              place == YOKE_PARTIAL_MAX ? "Pmax" : "P");
@@ -93,8 +98,9 @@ yoke_shard yoke_layout_shard(const yoke_mesh *mesh, yoke_layout layout, const yo
         }
         YOKE_ASSERT(d < shape->n_dims);
         int64_t offset;
-        yoke_split(shard.extent[d], mesh->size[a], yoke_mesh_coordinate(mesh, rank, (yoke_axis)a),
-                   &offset, &shard.extent[d]);
+        int piece = yoke_mesh_coordinate(mesh, rank, (yoke_axis)a) + layout.turn[a];
+        yoke_split(shard.extent[d], mesh->size[a], piece % mesh->size[a], &offset,
+                   &shard.extent[d]);
         shard.offset[d] += offset;
     }
     return shard;

@@ -37,21 +37,33 @@ static int find_cut(const yoke_shard *pieces, int n)
     return dim;
 }
 
+/* The member with the first piece: not the first of them where the pieces are turned. */
+static int find_first(const yoke_shard *pieces, int n, int cut)
+{
+    int first = 0;
+    for (int i = 1; cut < pieces->n_dims && i < n; i++) {
+        first = pieces[i].offset[cut] < pieces[first].offset[cut] ? i : first;
+    }
+    return first;
+}
+
 /* True if the pieces stand side by side; `all` is what they make up. */
 static bool join(const yoke_shard *pieces, int n, yoke_shard *all)
 {
-    *all = pieces[0];
     int cut = find_cut(pieces, n);
+    int first = find_first(pieces, n, cut);
+    *all = pieces[first];
     for (int i = 1; i < n; i++) {
+        const yoke_shard *piece = &pieces[(first + i) % n];
         for (int d = 0; d < all->n_dims; d++) {
-            if (d != cut && differs(&pieces[0], &pieces[i], d)) {
+            if (d != cut && differs(all, piece, d)) {
                 return false;
             }
         }
-        if (cut == all->n_dims || pieces[i].offset[cut] != all->offset[cut] + all->extent[cut]) {
+        if (cut == all->n_dims || piece->offset[cut] != all->offset[cut] + all->extent[cut]) {
             return false;
         }
-        all->extent[cut] += pieces[i].extent[cut];
+        all->extent[cut] += piece->extent[cut];
     }
     return true;
 }
