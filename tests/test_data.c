@@ -430,11 +430,14 @@ static void test_stream_is_the_same_for_any_sharding(void **state)
                             .ignore_token = -1,
                             .seed = 99,
                             .shuffled = true};
-    static const int parts[][2] = {{1, 1}, {2, 1}, {3, 1}, {5, 1}, {9, 1}, {1, 3}, {3, 2}};
+    static const int parts[][2] = {
+        {1, 1}, {2, 1}, {3, 1}, {5, 1}, {9, 1},
+        {1, 3}, {3, 2}, {1, 5}, {2, 20}}; /* of 13 tokens over 20, some have none */
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         check_pieces(&sampler, "tokens", parts[i]);
         check_pieces(&sampler, "labels", parts[i]);
         check_pieces(&sampler, "positions", parts[i]);
+        check_pieces(&sampler, "token_types", parts[i]);
     }
     yoke_corpus_close(corpus);
 }
