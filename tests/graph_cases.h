@@ -9,14 +9,35 @@
 
 #include "graph/graph.h"
 #include "layout/infer.h"
+#include "run/config_keys.h"
 
 /* Extents; n_kv 0 stands for as many key/value heads as query heads. */
 typedef struct graph_case {
     bool llama; /* else GPT-2 */
     bool tied;
     int64_t n_layers, batch, tokens, width, n_heads, n_kv, head_width, feed_forward, vocabulary;
-    float rate; /* of dropout; GPT-2 only */
+    float rate;          /* of dropout; GPT-2 only */
+    const char *options; /* keys of a run that choose policies, "zero=1"; may be NULL */
 } graph_case;
+
+/* Those of a run with these options. */
+static inline yoke_status case_choose(const char *options, yoke_policies *policies)
+{
+    yoke_config config = yoke_config_default();
+    char text[128], *rest = NULL;
+    snprintf(text, sizeof text, "%s", options ? options : "");
+    for (char *key = strtok_r(text, " ", &rest); key; key = strtok_r(NULL, " ", &rest)) {
+        char *value = strchr(key, '=');
+        YOKE_ASSERT(value);
+        *value = '\0';
+        const yoke_config_key *known = yoke_config_key_find(key);
+        YOKE_ASSERT(known);
+        YOKE_TRY(yoke_config_set(&config, known, value + 1));
+    }
+    YOKE_TRY(yoke_config_check(&config));
+    *policies = yoke_policies_choose(&config);
+    return YOKE_OK;
+}
 
 /* Those of a run without options. */
 static inline yoke_policies case_policies(void)
@@ -175,7 +196,8 @@ static inline yoke_status case_build(const graph_case *c, const char *mesh_text,
         YOKE_TRY(yoke_graph_optimize(*graph, &optimizer));
     }
     YOKE_TRY(yoke_graph_verify(*graph));
-    yoke_policies policies = case_policies();
+    yoke_policies policies;
+    YOKE_TRY(case_choose(c->options, &policies));
     return yoke_layout_infer(*graph, &mesh, &policies);
 }
 

@@ -306,13 +306,35 @@ static void test_key_heads_go_with_query_heads(void **state)
         }
         yoke_division list[YOKE_MAX_DIVISIONS];
         yoke_policies policies = case_policies();
-        int n =
-            yoke_division_list(graph, node, &(yoke_parts){&policies.axis[YOKE_AXIS_TP], 2}, list);
+        yoke_parts parts = {.policy = &policies.axis[YOKE_AXIS_TP], .n = 2};
+        int n = yoke_division_list(graph, node, &parts, list);
         assert_int_equal(n, 2);
         assert_true(list[0].letter == 'h' && list[0].companion == 'k' && list[1].letter == 0);
         n_attention++;
     }
     assert_int_equal(n_attention, 2);
+    yoke_graph_destroy(graph);
+}
+
+/* Two key/value heads divide over either axis, but not over both: along the inner one they are
+ * whole, where the query heads that need them are divided once more. */
+static void test_key_heads_under_two_axes(void **state)
+{
+    (void)state;
+    graph_case c = llama_case(1);
+    c.options = "context_parallel=heads";
+    make(&c, "cp=2,tp=2");
+    int n_attention = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const yoke_node *node = &graph->nodes[i];
+        if (node->op == YOKE_OP_ATTENTION) {
+            assert_layout(node->in[0], "cp:S2 tp:S2");
+            assert_layout(node->in[1], "cp:S2");
+            assert_layout(node->in[2], "cp:S2");
+            n_attention++;
+        }
+    }
+    assert_int_equal(n_attention, 1);
     yoke_graph_destroy(graph);
 }
 
@@ -525,6 +547,7 @@ int main(void)
         cmocka_unit_test(test_tp_reduces_what_the_prototype_does),
         cmocka_unit_test(test_tp_of_grouped_queries),
         cmocka_unit_test(test_key_heads_go_with_query_heads),
+        cmocka_unit_test(test_key_heads_under_two_axes),
         cmocka_unit_test(test_uneven_division),
         cmocka_unit_test(test_results_are_whole_on_every_rank),
         cmocka_unit_test(test_no_conversion_is_done_twice),

@@ -122,10 +122,15 @@ static char forced_letter(const yoke_inference *in, const yoke_node *node, int a
 }
 
 yoke_status yoke_inference_choose(const yoke_inference *in, const yoke_node *node, int axis,
-                                  yoke_division *chosen)
+                                  yoke_division division[YOKE_N_AXES])
 {
     yoke_division list[YOKE_MAX_DIVISIONS];
-    yoke_parts parts = {&in->policies->axis[axis], in->graph->mesh.size[axis]};
+    const int *sizes = in->graph->mesh.size;
+    yoke_parts parts = {.policy = &in->policies->axis[axis],
+                        .n = sizes[axis],
+                        .n_outer = axis,
+                        .outer = division,
+                        .outer_n = sizes};
     int n = yoke_division_list(in->graph, node, &parts, list);
     char forced = forced_letter(in, node, axis);
     double best = (double)INFINITY;
@@ -135,7 +140,7 @@ yoke_status yoke_inference_choose(const yoke_inference *in, const yoke_node *nod
         double cost = allowed ? price_division(in, node, &list[i], axis) : (double)INFINITY;
         if (cost < best) {
             best = cost;
-            *chosen = list[i];
+            division[axis] = list[i];
         }
     }
     if (!(best < (double)INFINITY)) {

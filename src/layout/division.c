@@ -35,6 +35,16 @@ static bool stands_in_rule(const yoke_node *node, char letter)
     return false;
 }
 
+/* Ranks among which the letter would be divided, those of axes further out included. */
+static int ranks_of_letter(const yoke_parts *parts, char letter)
+{
+    int n = parts->n;
+    for (int i = 0; i < parts->n_outer; i++) {
+        n *= parts->outer[i].letter == letter ? parts->outer_n[i] : 1;
+    }
+    return n;
+}
+
 /* Adds the division by a letter, unless the operator cannot or it is there already. */
 static int add_letter(const yoke_graph *graph, const yoke_node *node, const yoke_parts *parts,
                       char letter, yoke_division *list, int n)
@@ -49,7 +59,8 @@ static int add_letter(const yoke_graph *graph, const yoke_node *node, const yoke
     if (uneven || listed || is_whole(node, letter) || !stands_in_rule(node, letter)) {
         return n;
     }
-    char companion = def->companion ? def->companion(graph, node, letter, parts->n) : 0;
+    int n_ranks = ranks_of_letter(parts, letter);
+    char companion = def->companion ? def->companion(graph, node, letter, n_ranks) : 0;
     companion = companion && strchr(parts->policy->compute, companion) ? companion : 0;
     list[n] = (yoke_division){.letter = letter, .companion = companion};
     return n + 1;

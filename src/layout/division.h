@@ -22,6 +22,12 @@ enum { YOKE_MAX_DIVISIONS = 16 };
 typedef struct yoke_parts {
     const yoke_policy *policy;
     int n;
+
+    /* How the axes further out divide the node, and among how many ranks: a letter that they divide
+     * is cut once more. */
+    int n_outer;
+    const yoke_division *outer;
+    const int *outer_n;
 } yoke_parts;
 
 /* All that operator and policy allow, those that divide the work first, computing all of it last.

@@ -299,7 +299,7 @@ static yoke_status infer_node(yoke_inference *in, const yoke_node *old)
     yoke_node node = *old;
     for (int axis = 0; axis < YOKE_N_AXES; axis++) {
         if (yoke_inference_divides(in, axis)) {
-            YOKE_TRY(yoke_inference_choose(in, &node, axis, &division[axis]));
+            YOKE_TRY(yoke_inference_choose(in, &node, axis, division));
         }
     }
     place_inputs(in, &node, division);

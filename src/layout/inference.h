@@ -47,9 +47,10 @@ int yoke_inference_pin_seen(const yoke_inference *in, yoke_value value, int axis
 /* True if `node` may use a version that is there: one of its own block, or of the whole step. */
 bool yoke_version_is_visible(const yoke_version *made, const yoke_node *node);
 
-/* The division of a node along one axis; YOKE_BAD_INPUT if there is none. */
+/* Finds division[axis] of a node, given those of the axes further out; YOKE_BAD_INPUT if there is
+ * none. */
 yoke_status yoke_inference_choose(const yoke_inference *in, const yoke_node *node, int axis,
-                                  yoke_division *chosen) YOKE_MUST_USE;
+                                  yoke_division division[YOKE_N_AXES]) YOKE_MUST_USE;
 
 /* --- infer.c: writing the graph --------------------------------------------------------------- */
 

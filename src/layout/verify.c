@@ -34,17 +34,21 @@ static bool convert_fits(const yoke_graph *graph, const yoke_node *node, int axi
            node->conversion != YOKE_CONVERT_ILLEGAL && node->conversion != YOKE_CONVERT_NONE;
 }
 
+/* Finds division[axis], given those of the axes further out. */
 static bool node_fits(const yoke_graph *graph, const yoke_node *node, int axis,
-                      const yoke_policy *policy)
+                      const yoke_policy *policy, yoke_division division[YOKE_N_AXES])
 {
     if (node->op == YOKE_OP_CONVERT) {
         return convert_fits(graph, node, axis);
     }
     yoke_division list[YOKE_MAX_DIVISIONS];
-    yoke_parts parts = {policy, graph->mesh.size[axis]};
+    const int *sizes = graph->mesh.size;
+    yoke_parts parts = {
+        .policy = policy, .n = sizes[axis], .n_outer = axis, .outer = division, .outer_n = sizes};
     int n = yoke_division_list(graph, node, &parts, list);
     for (int i = 0; i < n; i++) {
         if (division_fits(graph, node, &list[i], axis)) {
+            division[axis] = list[i];
             return true;
         }
     }
@@ -53,14 +57,13 @@ static bool node_fits(const yoke_graph *graph, const yoke_node *node, int axis,
 
 yoke_status yoke_layout_verify(const yoke_graph *graph, const yoke_policies *policies)
 {
-    for (int axis = 0; axis < YOKE_N_AXES; axis++) {
-        const yoke_policy *policy = &policies->axis[axis];
-        if (graph->mesh.size[axis] == 1 || !policy->compute) {
-            continue;
-        }
-        for (int64_t i = 0; i < graph->n_nodes; i++) {
-            const yoke_node *node = &graph->nodes[i];
-            if (!node_fits(graph, node, axis, policy)) {
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const yoke_node *node = &graph->nodes[i];
+        yoke_division division[YOKE_N_AXES] = {{0}};
+        for (int axis = 0; axis < YOKE_N_AXES; axis++) {
+            const yoke_policy *policy = &policies->axis[axis];
+            bool divides = graph->mesh.size[axis] > 1 && policy->compute;
+            if (divides && !node_fits(graph, node, axis, policy, division)) {
                 const char *name = node->n_out ? graph->values[node->out[0]].name : "update";
                 return YOKE_FAIL(
                     YOKE_CHECK,
