@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "run/config_keys.h"
 #include "run/session.h"
 #include "yoke/random.h"
 
@@ -25,21 +26,23 @@ typedef struct session_case {
     const char *keys;        /* of the model, "n_layer=5 n_head=6"; may be NULL */
     const yoke_model *model; /* instead of a preset */
     const char *mesh;        /* NULL: one rank */
-    const char *schedule;    /* NULL: 1f1b */
-    const char *ranks;       /* NULL: threads */
-    int64_t batch;           /* 0: 6 */
-    int64_t microbatches;    /* 0: 1 */
-    int64_t seq_len;         /* 0: 16 */
-    int64_t steps;           /* 0: 3; of the run and of the corpus, which is one epoch long */
-    bool masked;             /* each micro-batch has `valid` labels that count, instead of all */
+    const char *options;  /* other keys of the run, "zero=1 context_parallel=heads"; may be NULL */
+    const char *schedule; /* NULL: 1f1b */
+    const char *ranks;    /* NULL: threads */
+    int64_t batch;        /* 0: 6 */
+    int64_t microbatches; /* 0: 1 */
+    int64_t seq_len;      /* 0: 16 */
+    int64_t steps;        /* 0: 3; of the run and of the corpus, which is one epoch long */
+    bool masked;          /* each micro-batch has `valid` labels that count, instead of all */
     int valid[MOST_MICROBATCHES];
-    int empty_step;  /* from 1: a step of which no label counts; 0: none */
-    int token;       /* every label that counts; 0: drawn */
-    double clip, lr; /* 0: as the defaults */
+    int empty_step;           /* from 1: a step of which no label counts; 0: none */
+    int token;                /* every label that counts; 0: drawn */
+    double clip, lr, epsilon; /* 0: as the defaults */
 } session_case;
 
 typedef struct scene {
     char path[64];
+    char options[128]; /* of the case, taken apart: texts of the config point here */
     yoke_config config;
     yoke_model_config model;
     yoke_corpus *corpus;
@@ -160,15 +163,31 @@ static inline yoke_config config_of(const session_case *c)
     config.threads = 1;
     config.grad_clip = c->clip > 0 ? c->clip : config.grad_clip;
     config.lr = c->lr > 0 ? c->lr : config.lr;
+    config.epsilon = c->epsilon > 0 ? c->epsilon : config.epsilon;
     config.min_lr = config.lr / 10;
     config.timeout_s = 60;
     return config;
+}
+
+static inline void set_options(scene *s, const char *options)
+{
+    char *rest = NULL;
+    (void)snprintf(s->options, sizeof s->options, "%s", options ? options : "");
+    for (char *key = strtok_r(s->options, " ", &rest); key; key = strtok_r(NULL, " ", &rest)) {
+        char *value = strchr(key, '=');
+        assert_non_null(value);
+        *value = '\0';
+        const yoke_config_key *known = yoke_config_key_find(key);
+        assert_non_null(known);
+        assert_ok(yoke_config_set(&s->config, known, value + 1), key);
+    }
 }
 
 /* Config, model and corpus of a case; the session is not yet made. */
 static inline void scene_open(scene *s, const session_case *c)
 {
     *s = (scene){.config = config_of(c)};
+    set_options(s, c->options);
     if (c->model) {
         s->model = yoke_model_config_default(c->model);
     } else {
