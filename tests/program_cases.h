@@ -17,6 +17,7 @@ typedef struct plan {
     const char *mesh, *schedule;
     int microbatches;
     bool forward_only;
+    bool shared; /* ranks of a class share a program; else each has its own, to be spoiled alone */
 } plan;
 
 static yoke_graph *graph;
@@ -37,7 +38,8 @@ static inline void make_program(const plan *p)
     yoke_program_request request = {.graph = graph,
                                     .schedule = schedule,
                                     .microbatches = p->microbatches,
-                                    .forward_only = p->forward_only};
+                                    .forward_only = p->forward_only,
+                                    .apart = !p->shared};
     assert_good(yoke_program_set_create(&request, &set), p);
 }
 
@@ -64,7 +66,7 @@ typedef struct blame {
 
 static inline yoke_program *program(int rank)
 {
-    return &set->programs[rank];
+    return &set->classes[set->class_of[rank]];
 }
 
 static inline yoke_instruction *at(int rank, int64_t index)

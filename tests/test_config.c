@@ -202,7 +202,7 @@ static const refusal refusals[] = {
     {"mesh", "dp=0", NULL, NULL, {"dp", "0"}},
     {"mesh", "dq=2", NULL, NULL, {"dq", "dp"}},
     {"mesh", "dp=2,dp=2", NULL, NULL, {"dp"}},
-    {"mesh", "dp=64,tp=64", NULL, NULL, {"4096", "1024"}},
+    {"mesh", "dp=512,tp=256", NULL, NULL, {"131072", "65536"}},
     {"schedule", "1f1c", NULL, NULL, {"1f1c", "1f1b", "gpipe"}},
     {"kernels", "fast", NULL, NULL, {"fast", "auto", "ref"}},
     {"ranks", "thread", NULL, NULL, {"thread", "did you mean 'threads'", "processes or threads"}},

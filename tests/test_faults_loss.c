@@ -43,7 +43,7 @@ static int n_holders_of_loss(const scene *s, double loss)
     int n = 0;
     yoke_value value = s->session->train.graph->loss;
     for (int r = 0; r < s->session->n_ranks; r++) {
-        const yoke_program *program = &s->session->train.set->programs[r];
+        const yoke_program *program = yoke_program_of(s->session->train.set, r);
         int id = yoke_program_find(program, value, YOKE_ONCE_A_STEP);
         if (id != YOKE_NO_BUFFER) {
             float held;

@@ -17,19 +17,19 @@
 
 static float *buffer_data(const scene *s, int rank, int buffer)
 {
-    const yoke_program *program = &s->session->train.set->programs[rank];
+    const yoke_program *program = yoke_program_of(s->session->train.set, rank);
     return (float *)(void *)(s->session->slabs[rank] + program->buffers[buffer].offset);
 }
 
 /* A rank's piece of a value of the step, or NULL; and its elements. */
 static float *piece_of(const scene *s, int rank, yoke_value value, int64_t *n)
 {
-    const yoke_program *program = &s->session->train.set->programs[rank];
+    const yoke_program *program = yoke_program_of(s->session->train.set, rank);
     int id = yoke_program_find(program, value, YOKE_ONCE_A_STEP);
     if (id == YOKE_NO_BUFFER) {
         return NULL;
     }
-    *n = yoke_shard_elements(&program->buffers[id].shard);
+    *n = yoke_shape_elements(&program->buffers[id].shape);
     return buffer_data(s, rank, id);
 }
 
@@ -238,7 +238,7 @@ static lasting copy_lasting(const scene *s)
     static const yoke_buffer_kind kinds[] = {YOKE_BUFFER_PARAMS, YOKE_BUFFER_OPTIMIZER};
     lasting copy = {0};
     for (int r = 0; r < s->session->n_ranks; r++) {
-        const yoke_program *program = &s->session->train.set->programs[r];
+        const yoke_program *program = yoke_program_of(s->session->train.set, r);
         for (int k = 0; k < COUNT(kinds); k++) {
             size_t bytes = (size_t)program->kind_bytes[kinds[k]];
             copy.bytes = realloc(copy.bytes, copy.n + bytes);
@@ -443,7 +443,7 @@ static void test_c3_small_steps_arrive(void **state)
     scene_open(&s, &c);
     scene_plan(&s);
     for (int r = 0; r < 8; r++) {
-        const yoke_program *program = &s.session->train.set->programs[r];
+        const yoke_program *program = yoke_program_of(s.session->train.set, r);
         int64_t moments = 0, trained = 0;
         for (int64_t b = 0; b < program->n_buffers; b++) {
             const yoke_value_info *info =
@@ -451,7 +451,7 @@ static void test_c3_small_steps_arrive(void **state)
             bool moment = info->kind == YOKE_VALUE_STATE && info->shape.n_dims > 0;
             moments += moment ? program->buffers[b].bytes : 0;
             trained += info->kind == YOKE_VALUE_PARAMETER && !info->frozen
-                           ? 4 * yoke_shard_elements(&program->buffers[b].shard)
+                           ? 4 * yoke_shape_elements(&program->buffers[b].shape)
                            : 0;
         }
         assert_true(trained > 0);

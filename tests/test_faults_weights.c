@@ -50,7 +50,7 @@ enum { TABLE = 0 }; /* transformer.wte.weight */
 
 static float *piece_of(const scene *s, int rank, yoke_value value)
 {
-    const yoke_program *program = &s->session->train.set->programs[rank];
+    const yoke_program *program = yoke_program_of(s->session->train.set, rank);
     int id = yoke_program_find(program, value, YOKE_ONCE_A_STEP);
     return id == YOKE_NO_BUFFER
                ? NULL
@@ -337,7 +337,7 @@ static void assert_nodes_run_once(const scene *s)
     int *runs = calloc((size_t)graph->n_nodes, sizeof *runs);
     assert_non_null(runs);
     for (int r = 0; r < s->session->n_ranks; r++) {
-        const yoke_program *program = &s->session->train.set->programs[r];
+        const yoke_program *program = yoke_program_of(s->session->train.set, r);
         for (int64_t i = 0; i < program->n_instructions; i++) {
             const yoke_instruction *instruction = &program->instructions[i];
             if (instruction->opcode == YOKE_OPCODE_KERNEL) {

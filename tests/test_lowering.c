@@ -500,7 +500,8 @@ static void test_programs_too_large(void **state)
     (void)state;
     assert_plan_refused("dp=2", 65536,
                         SAYS("microbatches=65536 on 2 ranks", "8000000", "use at most"));
-    assert_plan_refused("dp=512,pp=2", 4096, SAYS("1024 ranks", "use at most", "fewer ranks"));
+    assert_plan_refused("dp=512,pp=2", 65536,
+                        SAYS("1024 ranks, of which 4 differ", "use at most", "divide evenly"));
     assert_plan_refused("pp=65", 1, SAYS("pp=65: at most 64"));
 }
 

@@ -43,7 +43,7 @@ static void test_parse_accepts_any_order(void **state)
         {"tp=3", 1, 1, 3, "tp=3"},
         {"dp=2,tp=4,pp=5", 5, 2, 4, "pp=5,dp=2,tp=4"},
         {"pp=2,tp=2", 2, 1, 2, "pp=2,tp=2"},
-        {"tp=1024", 1, 1, 1024, "tp=1024"},
+        {"tp=65536", 1, 1, 65536, "tp=65536"},
         {"tp=32,dp=32", 1, 32, 32, "dp=32,tp=32"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -63,25 +63,26 @@ static void test_parse_refuses_with_the_way_out(void **state)
     static const struct {
         const char *text, *says;
     } cases[] = {
-        {"xtp=2", "mesh: unknown axis 'xtp'; the axes are pp, dp, fsdp, ep, cp, tp; did you mean tp?"},
+        {"xtp=2",
+         "mesh: unknown axis 'xtp'; the axes are pp, dp, fsdp, ep, cp, tp; did you mean tp?"},
         {"wide=2", "mesh: unknown axis 'wide'; the axes are pp, dp, fsdp, ep, cp, tp"},
         {"=2", "mesh: unknown axis ''; the axes are pp, dp, fsdp, ep, cp, tp"},
         {"dp2", "mesh: 'dp2' is not an axis with its size; write for instance dp=2,tp=2"},
-        {"dp=2 tp=2", "mesh: dp=2 tp=2 is no size; use a whole number from 1 to 1024"},
-        {"dp=0", "mesh: dp=0 is no size; use a whole number from 1 to 1024"},
-        {"dp=-2", "mesh: dp=-2 is no size; use a whole number from 1 to 1024"},
-        {"dp=+2", "mesh: dp=+2 is no size; use a whole number from 1 to 1024"},
-        {"dp=2.0", "mesh: dp=2.0 is no size; use a whole number from 1 to 1024"},
-        {"dp=", "mesh: dp= is no size; use a whole number from 1 to 1024"},
+        {"dp=2 tp=2", "mesh: dp=2 tp=2 is no size; use a whole number from 1 to 65536"},
+        {"dp=0", "mesh: dp=0 is no size; use a whole number from 1 to 65536"},
+        {"dp=-2", "mesh: dp=-2 is no size; use a whole number from 1 to 65536"},
+        {"dp=+2", "mesh: dp=+2 is no size; use a whole number from 1 to 65536"},
+        {"dp=2.0", "mesh: dp=2.0 is no size; use a whole number from 1 to 65536"},
+        {"dp=", "mesh: dp= is no size; use a whole number from 1 to 65536"},
         {"dp=99999999999999999999",
-         "mesh: dp=99999999999999999999 is no size; use a whole number from 1 to 1024"},
-        {"tp=1025", "mesh: tp=1025 is no size; use a whole number from 1 to 1024"},
+         "mesh: dp=99999999999999999999 is no size; use a whole number from 1 to 65536"},
+        {"tp=65537", "mesh: tp=65537 is no size; use a whole number from 1 to 65536"},
         {"dp=2,tp=2,dp=3", "mesh: axis dp is named twice (dp=2 and dp=3); keep one"},
         {"dp=1,dp=1", "mesh: axis dp is named twice (dp=1 and dp=1); keep one"},
-        {"dp=64,tp=32",
-         "mesh: dp=64,tp=32 has 2048 ranks and the most is 1024; make an axis smaller"},
+        {"dp=1024,tp=128",
+         "mesh: dp=1024,tp=128 has 131072 ranks and the most is 65536; make an axis smaller"},
         {"pp=1024,dp=1024,tp=1024",
-         "mesh: pp=1024,dp=1024,tp=1024 has 1073741824 ranks and the most is 1024; "
+         "mesh: pp=1024,dp=1024,tp=1024 has 1073741824 ranks and the most is 65536; "
          "make an axis smaller"},
         {"dp=2,", "mesh: entry 2 of 'dp=2,' is empty; write for instance dp=2,tp=2"},
         {",dp=2", "mesh: entry 1 of ',dp=2' is empty; write for instance dp=2,tp=2"},

@@ -131,9 +131,11 @@ static void test_presets_have_their_sizes(void **state)
         const char *name;
         int64_t n_parameters, vocab_size;
     } cases[] = {
-        {"gpt2", 124439808, 50257},  {"gpt2-mini", 1288320, 257}, {"llama-mini", 1140480, 257},
-        {"bert-mini", 1305730, 258}, {"bert-tiny", 37218, 258},   {"gpt2-tiny", 35744, 257},
-        {"llama-tiny", 39648, 257},
+        {"gpt2", 124439808, 50257},         {"gpt2-mini", 1288320, 257},
+        {"llama-mini", 1140480, 257},       {"bert-mini", 1305730, 258},
+        {"bert-tiny", 37218, 258},          {"gpt2-tiny", 35744, 257},
+        {"llama-tiny", 39648, 257},         {"llama2-7b", 6738415616, 32000},
+        {"llama2-70b", 68976648192, 32000},
     };
     int n_cases = sizeof cases / sizeof cases[0];
     assert_int_equal(yoke_model_n_presets(), n_cases);

@@ -95,7 +95,7 @@ static blame wrong_tag(void)
 static blame wrong_peer(void)
 {
     int64_t send = find(0, YOKE_OPCODE_SEND, 0);
-    transfer_at(0, send)->peer = 0;
+    transfer_at(0, send)->stage = 0;
     return blame_transfer(0, send);
 }
 
@@ -195,19 +195,17 @@ static blame swapped_collectives(void)
     return blame_transfer(4, before);
 }
 
-static blame reduced_group(void)
+static blame other_group(void)
 {
-    int64_t first = find(5, YOKE_OPCODE_COLLECTIVE, 0);
-    int group = transfer_at(5, first)->group;
-    assert_int_equal(set->group_ranks[group][set->group_size[group] - 1], 5);
-    set->group_size[group]--;
+    int64_t first = find_over(5, YOKE_AXIS_TP, -1);
+    transfer_at(5, first)->grouping = transfer_at(5, find_over(5, YOKE_AXIS_DP, -1))->grouping;
     return blame_transfer(5, first);
 }
 
 static blame unknown_group(void)
 {
     int64_t first = find(5, YOKE_OPCODE_COLLECTIVE, 0);
-    transfer_at(5, first)->group = set->n_groups;
+    transfer_at(5, first)->grouping = (int)set->n_groupings;
     return blame_transfer(5, first);
 }
 
@@ -220,7 +218,6 @@ static blame wrong_axis(void)
             *axis = *axis == YOKE_AXIS_DP ? YOKE_AXIS_TP : YOKE_AXIS_DP;
         }
     }
-    assert_int_equal(transfer_at(0, find(0, YOKE_OPCODE_COLLECTIVE, 0))->group, 0);
     return blame_transfer(0, find(0, YOKE_OPCODE_COLLECTIVE, 0));
 }
 
@@ -250,6 +247,40 @@ static blame reduced_elsewhere(void)
     int64_t first = find(3, YOKE_OPCODE_COLLECTIVE, 0);
     transfer_at(3, first)->in--;
     return blame_transfer(3, first);
+}
+
+/* --- Groups of stages: pp=3 and a tied table, which the first and the last stage have --- */
+
+/* A collective over the two; -1 on the stage between. */
+static int64_t find_tied(int rank)
+{
+    for (int64_t i = 0; i < program(rank)->n_instructions; i++) {
+        if (at(rank, i)->opcode == YOKE_OPCODE_COLLECTIVE &&
+            set->groupings[transfer_at(rank, i)->grouping].stages == 5) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static blame narrowed_group(void)
+{
+    int64_t first = find_tied(0);
+    assert_true(first >= 0 && find_tied(1) < 0);
+    for (int64_t g = 0; g < set->n_groupings; g++) {
+        set->groupings[g].stages &= set->groupings[g].stages == 5 ? 1u : UINT64_MAX;
+    }
+    return blame_transfer(0, first);
+}
+
+static blame left_group(void)
+{
+    int64_t tied = find_tied(0);
+    assert_true(tied >= 0);
+    for (int64_t g = 0; g < set->n_groupings; g++) {
+        set->groupings[g].stages &= set->groupings[g].stages == 5 ? 4u : UINT64_MAX;
+    }
+    return blame_transfer(0, tied);
 }
 
 /* --- Pieces: tp=3 and a model whose tensors change the dim on which they are cut --- */
@@ -289,39 +320,37 @@ static int64_t find_redistribution(int rank, yoke_exchange kind)
     return index;
 }
 
-/* Of one member's transfer: pieces that can be changed alone. */
-static yoke_shard *own_pieces(yoke_program_transfer *t)
-{
-    size_t bytes = sizeof(yoke_shard) * (size_t)set->group_size[t->group];
-    yoke_shard *pieces = yoke_arena_alloc(set->arena, bytes);
-    memcpy(pieces, t->in_shards, bytes);
-    t->in_shards = pieces;
-    return pieces;
-}
-
-static blame wrong_pieces(void)
+/* Another tensor of the micro-batch that is there: what the gather before made. */
+static blame wrong_source(void)
 {
     int64_t gather = find_redistribution(1, YOKE_EXCHANGE_COPY);
-    own_pieces(transfer_at(1, gather))[2].offset[2]--;
+    int64_t scatter = find_redistribution(1, YOKE_EXCHANGE_SUM);
+    transfer_at(1, gather)->in = transfer_at(1, scatter)->in;
     return blame_transfer(1, gather);
 }
 
-static blame wrong_pieces_everywhere(void)
+static blame wrong_microbatch(void)
 {
-    for (int rank = 0; rank < 3; rank++) {
-        int64_t gather = find_redistribution(rank, YOKE_EXCHANGE_COPY);
-        own_pieces(transfer_at(rank, gather))[2].extent[2]++;
-    }
-    return blame_transfer(2, find_redistribution(2, YOKE_EXCHANGE_COPY));
+    int64_t gather = find_redistribution(1, YOKE_EXCHANGE_COPY);
+    yoke_value source = program(1)->buffers[transfer_at(1, gather)->in].value;
+    transfer_at(1, gather)->in = yoke_program_find(program(1), source, 1);
+    assert_int_not_equal(transfer_at(1, gather)->in, YOKE_NO_BUFFER);
+    return blame_transfer(1, gather);
+}
+
+static blame wrong_conversion(void)
+{
+    int64_t gather = find_redistribution(1, YOKE_EXCHANGE_COPY);
+    yoke_conversion *conversion = &transfer_at(1, gather)->conversion;
+    *conversion =
+        *conversion == YOKE_CONVERT_ALL_GATHER ? YOKE_CONVERT_ALL_TO_ALL : YOKE_CONVERT_ALL_GATHER;
+    return blame_transfer(1, gather);
 }
 
 static blame wrong_wish(void)
 {
     int64_t scatter = find_redistribution(1, YOKE_EXCHANGE_SUM);
-    yoke_shard *wish = YOKE_ARENA_NEW(set->arena, yoke_shard, 1);
-    *wish = *transfer_at(1, scatter)->out_shard;
-    wish->offset[2]--;
-    transfer_at(1, scatter)->out_shard = wish;
+    output(1, scatter)->shape.extent[2]--;
     return blame_transfer(1, scatter);
 }
 
@@ -386,7 +415,7 @@ static void test_message_to_the_wrong_stage(void **state)
     graph_case c = llama_case(5);
     make(&c, &p);
     int64_t send = find(0, YOKE_OPCODE_SEND, 0);
-    transfer_at(0, send)->peer = 2;
+    transfer_at(0, send)->stage = 2;
     yoke_status status = yoke_program_verify(set);
     assert_non_null(status);
     assert_non_null(strstr(yoke_status_message(status), "rank 1 #"));
@@ -401,7 +430,7 @@ static void test_spoiled_collectives(void **state)
     static const plan p = {.mesh = "dp=2,tp=3", .schedule = "1f1b", .microbatches = 2};
     static const mutation table[] = {
         {"swapped collectives", &p, swapped_collectives, "which differs in tensor"},
-        {"reduced group", &p, reduced_group, "to which its rank does not belong"},
+        {"other group", &p, other_group, "that is not its group along tp, of 3"},
         {"unknown group", &p, unknown_group, "names a group that is not there"},
         {"wrong axis", &p, wrong_axis, "that is not its group along tp, of 3"},
         {"wrong reduction", &p, wrong_reduction, "which differs in kind"},
@@ -415,14 +444,31 @@ static void test_spoiled_collectives(void **state)
     }
 }
 
+static void test_spoiled_groups_of_stages(void **state)
+{
+    (void)state;
+    static const plan p = {.mesh = "pp=3", .schedule = "1f1b", .microbatches = 2};
+    static const mutation table[] = {
+        {"narrowed group", &p, narrowed_group,
+         "of 1 ranks along pp that is not its group along pp"},
+        {"left group", &p, left_group, "to which its rank does not belong"},
+    };
+    graph_case c = gpt2_case(3);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        make(&c, &p);
+        assert_refused(&table[i]);
+    }
+}
+
 static void test_spoiled_pieces(void **state)
 {
     (void)state;
     static const plan p = {.mesh = "tp=3", .schedule = "gpipe", .microbatches = 2};
     static const mutation table[] = {
-        {"wrong pieces", &p, wrong_pieces, "which differs in pieces"},
-        {"wrong pieces everywhere", &p, wrong_pieces_everywhere, "is not what its input holds"},
-        {"wrong wish", &p, wrong_wish, "the piece that it wants is not its output"},
+        {"wrong source", &p, wrong_source, "which it is not made of"},
+        {"wrong micro-batch", &p, wrong_microbatch, "which it is not made of"},
+        {"wrong conversion", &p, wrong_conversion, "which it is not made of"},
+        {"wrong wish", &p, wrong_wish, "is not the piece that its layout says"},
         {"copied partial sums", &p, copied_partial_sums, "overlap or leave a gap"},
         {"summed pieces", &p, summed_pieces, "wants elements that no member has"},
     };
@@ -439,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_spoiled_messages),
         cmocka_unit_test(test_message_to_the_wrong_stage),
         cmocka_unit_test(test_spoiled_collectives),
+        cmocka_unit_test(test_spoiled_groups_of_stages),
         cmocka_unit_test(test_spoiled_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,7 +82,7 @@ static blame wrong_bytes(void)
 static blame wrong_shard(void)
 {
     int64_t matmul = find_kernel(0, YOKE_OP_MATMUL, 0);
-    output(0, matmul)->shard.offset[0]++;
+    output(0, matmul)->shape.extent[0]++;
     return blame_output(0, matmul);
 }
 

@@ -32,7 +32,7 @@ typedef enum yoke_axis {
         YOKE_N_AXES
 } yoke_axis;
 
-enum { YOKE_MAX_RANKS = 1024 };
+enum { YOKE_MAX_RANKS = 65536 }; /* to plan for; a transport may take fewer */
 
 typedef struct yoke_mesh {
     int size[YOKE_N_AXES]; /* ranks along each axis, at least 1 */

@@ -6,6 +6,7 @@
  */
 #include "yoke/mesh.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -110,7 +111,7 @@ static yoke_status check_ranks(const char *text, const yoke_mesh *mesh)
 {
     long long n_ranks = 1;
     for (int a = 0; a < YOKE_N_AXES; a++) {
-        n_ranks *= mesh->size[a];
+        n_ranks = n_ranks > LLONG_MAX / mesh->size[a] ? LLONG_MAX : n_ranks * mesh->size[a];
     }
     if (n_ranks > YOKE_MAX_RANKS) {
         return YOKE_FAIL(YOKE_BAD_INPUT,

@@ -55,6 +55,23 @@ static const yoke_preset presets[] = {
                 "\"max_position_embeddings\": 512, \"tie_word_embeddings\": true}",
     },
     {
+        .name = "llama2-7b",
+        .help = "Llama 2 as published: 32 layers of width 4096, 6.7 G parameters",
+        .json = "{\"model_type\": \"llama\", \"vocab_size\": 32000, \"hidden_size\": 4096, "
+                "\"intermediate_size\": 11008, \"num_hidden_layers\": 32, "
+                "\"num_attention_heads\": 32, \"num_key_value_heads\": 32, "
+                "\"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-5}",
+    },
+    {
+        .name = "llama2-70b",
+        .help = "Llama 2 as published: 80 layers of width 8192, 64 heads over 8 of keys, 69 G "
+                "parameters",
+        .json = "{\"model_type\": \"llama\", \"vocab_size\": 32000, \"hidden_size\": 8192, "
+                "\"intermediate_size\": 28672, \"num_hidden_layers\": 80, "
+                "\"num_attention_heads\": 64, \"num_key_value_heads\": 8, "
+                "\"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-5}",
+    },
+    {
         .name = "llama-tiny",
         .help = "Llama for tests: 2 layers of width 32, 4 heads over 2 of keys, head not tied",
         .json = "{\"model_type\": \"llama\", \"vocab_size\": 257, \"hidden_size\": 32, "

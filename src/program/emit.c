@@ -1,4 +1,4 @@
-/* Buffers and instructions of one rank's program, as lowering makes them. */
+/* Buffers and instructions of a rank's program, as lowering makes them. */
 #include "program/lower.h"
 
 bool yoke_value_is_per_microbatch(const yoke_value_info *info)
@@ -51,12 +51,16 @@ int yoke_lowering_buffer_add(yoke_lowering *low, yoke_value value, int microbatc
         .value = value,
         .microbatch = per ? microbatch : YOKE_ONCE_A_STEP,
         .kind = root == YOKE_NO_BUFFER ? kind_of(info) : program->buffers[root].kind,
-        .shard = yoke_layout_shard(&low->set->mesh, info->layout, &info->shape, low->rank),
+        .shape = {.n_dims = info->shape.n_dims},
         .root = root == YOKE_NO_BUFFER ? id : program->buffers[root].root,
         .first = -1,
         .last = -1,
     };
-    buffer->bytes = yoke_shard_elements(&buffer->shard) * 4;
+    yoke_shard piece = yoke_program_shard(low->set, low->rank, value);
+    for (int d = 0; d < piece.n_dims; d++) {
+        buffer->shape.extent[d] = piece.extent[d];
+    }
+    buffer->bytes = yoke_shard_elements(&piece) * 4;
     *yoke_lowering_slot(low, value, microbatch) = id;
     return id;
 }

@@ -1,5 +1,5 @@
 /*
- * Messages and collectives of one rank's program.
+ * Messages and collectives of a rank's program.
  *
  * A send is started as soon as its value is there. It is waited for when the same value of the
  * micro-batch after the next is to be sent: late enough not to stall, early enough that two buffers
@@ -8,7 +8,6 @@
  * and the last of all others, are waited for at the end of the micro-batches.
  */
 #include "program/lower.h"
-#include <string.h>
 
 enum { SENDS_IN_FLIGHT = 2 };
 
@@ -42,15 +41,15 @@ void yoke_lowering_wait(yoke_lowering *low, int transfer)
 
 /* --- Messages --------------------------------------------------------------------------------- */
 
-/* Waits for the oldest send of `value` to `peer` once too many are in flight. */
-static void limit_sends(yoke_lowering *low, yoke_value value, int peer)
+/* Waits for the oldest send of `value` to `stage` once too many are in flight. */
+static void limit_sends(yoke_lowering *low, yoke_value value, int stage)
 {
     int in_flight = 0;
     yoke_pending_send *oldest = NULL;
     for (int64_t i = low->n_pending - 1; i >= 0; i--) {
         yoke_pending_send *send = &low->pending[i];
         const yoke_program_transfer *t = &low->program->transfers[send->transfer];
-        if (!send->waited && t->value == value && t->peer == peer) {
+        if (!send->waited && t->value == value && t->stage == stage) {
             in_flight++;
             oldest = send;
         }
@@ -63,16 +62,15 @@ static void limit_sends(yoke_lowering *low, yoke_value value, int peer)
 
 static void send_to(yoke_lowering *low, yoke_value value, int stage)
 {
-    int peer = yoke_mesh_neighbour(&low->set->mesh, low->rank, YOKE_AXIS_PP, stage);
     int buffer = yoke_lowering_buffer(low, value, low->microbatch);
     if (!(low->distant[value] >> stage & 1)) {
-        limit_sends(low, value, peer);
+        limit_sends(low, value, stage);
     }
     int transfer = add_transfer(low, (yoke_program_transfer){
                                          .kind = YOKE_EXCHANGE_SEND,
                                          .axis = YOKE_AXIS_PP,
                                          .value = value,
-                                         .peer = peer,
+                                         .stage = stage,
                                          .elements = low->program->buffers[buffer].bytes / 4,
                                          .in = buffer,
                                          .out = YOKE_NO_BUFFER,
@@ -100,16 +98,15 @@ int yoke_lowering_receive(yoke_lowering *low, yoke_value value, int microbatch)
     int microbatch_at_hand = low->microbatch;
     low->microbatch = microbatch;
     int buffer = yoke_lowering_buffer_add(low, value, microbatch, YOKE_NO_BUFFER);
-    int transfer = add_transfer(
-        low, (yoke_program_transfer){
-                 .kind = YOKE_EXCHANGE_RECV,
-                 .axis = YOKE_AXIS_PP,
-                 .value = value,
-                 .peer = yoke_mesh_neighbour(&low->set->mesh, low->rank, YOKE_AXIS_PP, stage),
-                 .elements = low->program->buffers[buffer].bytes / 4,
-                 .in = YOKE_NO_BUFFER,
-                 .out = buffer,
-             });
+    int transfer = add_transfer(low, (yoke_program_transfer){
+                                         .kind = YOKE_EXCHANGE_RECV,
+                                         .axis = YOKE_AXIS_PP,
+                                         .value = value,
+                                         .stage = stage,
+                                         .elements = low->program->buffers[buffer].bytes / 4,
+                                         .in = YOKE_NO_BUFFER,
+                                         .out = buffer,
+                                     });
     start(low, YOKE_OPCODE_RECV, transfer);
     low->microbatch = microbatch_at_hand;
     return transfer;
@@ -127,47 +124,18 @@ void yoke_lowering_wait_sends(yoke_lowering *low)
 
 /* --- Collectives ------------------------------------------------------------------------------ */
 
-/* Index of the group with these members, made if it is new. */
-static int find_group(yoke_program_set *set, const int *members, int n)
+/* Index of the groups along an axis, of a pipeline among these stages; made if it is new. */
+static int find_grouping(yoke_program_set *set, yoke_axis axis, uint64_t stages)
 {
-    for (int g = 0; g < set->n_groups; g++) {
-        if (set->group_size[g] == n &&
-            memcmp(set->group_ranks[g], members, sizeof(int) * (size_t)n) == 0) {
-            return g;
+    for (int64_t g = 0; g < set->n_groupings; g++) {
+        if (set->groupings[g].axis == axis && set->groupings[g].stages == stages) {
+            return (int)g;
         }
     }
-    set->group_size = yoke_arena_grow(set->arena, set->group_size, set->n_groups,
-                                      &set->sizes_capacity, sizeof *set->group_size);
-    set->group_ranks = yoke_arena_grow(set->arena, set->group_ranks, set->n_groups,
-                                       &set->groups_capacity, sizeof *set->group_ranks);
-    set->group_size[set->n_groups] = n;
-    set->group_ranks[set->n_groups] = YOKE_ARENA_NEW(set->arena, int, n);
-    memcpy(set->group_ranks[set->n_groups], members, sizeof(int) * (size_t)n);
-    return set->n_groups++;
-}
-
-/* The group of the rank at hand along one axis, among the coordinates in `mask`. */
-static int group_along(yoke_lowering *low, yoke_axis axis, uint64_t mask)
-{
-    int members[YOKE_MAX_RANKS], n = 0;
-    for (int c = 0; c < low->set->mesh.size[axis]; c++) {
-        if (axis != YOKE_AXIS_PP || mask >> c & 1) {
-            members[n++] = yoke_mesh_neighbour(&low->set->mesh, low->rank, axis, c);
-        }
-    }
-    return find_group(low->set, members, n);
-}
-
-static const yoke_shard *shards_of_members(yoke_lowering *low, int group,
-                                           const yoke_value_info *info)
-{
-    int n = low->set->group_size[group];
-    yoke_shard *shards = YOKE_ARENA_NEW(low->set->arena, yoke_shard, n);
-    for (int i = 0; i < n; i++) {
-        int member = low->set->group_ranks[group][i];
-        shards[i] = yoke_layout_shard(&low->set->mesh, info->layout, &info->shape, member);
-    }
-    return shards;
+    set->groupings = yoke_arena_grow(set->arena, set->groupings, set->n_groupings,
+                                     &set->groupings_capacity, sizeof *set->groupings);
+    set->groupings[set->n_groupings] = (yoke_grouping){.axis = axis, .stages = stages};
+    return (int)set->n_groupings++;
 }
 
 /* Works in place. */
@@ -187,7 +155,7 @@ void yoke_lowering_convert(yoke_lowering *low, const yoke_node *node)
         .conversion = node->conversion,
         .axis = node->axis,
         .value = node->out[0],
-        .group = group_along(low, node->axis, UINT64_MAX),
+        .grouping = find_grouping(low->set, node->axis, UINT64_MAX),
     };
     if (node->conversion == YOKE_CONVERT_ALL_REDUCE) {
         bool max = from->layout.place[node->axis] == YOKE_PARTIAL_MAX;
@@ -200,10 +168,6 @@ void yoke_lowering_convert(yoke_lowering *low, const yoke_node *node)
     transfer.in = yoke_lowering_buffer(low, node->in[0], low->microbatch);
     transfer.out = yoke_lowering_buffer_add(low, node->out[0], low->microbatch, YOKE_NO_BUFFER);
     transfer.elements = low->program->buffers[transfer.out].bytes / 4;
-    transfer.in_shards = shards_of_members(low, transfer.group, from);
-    yoke_shard *out_shard = YOKE_ARENA_NEW(low->set->arena, yoke_shard, 1);
-    *out_shard = low->program->buffers[transfer.out].shard;
-    transfer.out_shard = out_shard;
     int id = add_transfer(low, transfer);
     start(low, YOKE_OPCODE_COLLECTIVE, id);
     yoke_lowering_wait(low, id);
@@ -217,7 +181,7 @@ void yoke_lowering_sum_stages(yoke_lowering *low, yoke_value value, int buffer, 
                    .conversion = YOKE_CONVERT_ALL_REDUCE,
                    .axis = YOKE_AXIS_PP,
                    .value = value,
-                   .group = group_along(low, YOKE_AXIS_PP, stages),
+                   .grouping = find_grouping(low->set, YOKE_AXIS_PP, stages),
                },
                buffer);
 }

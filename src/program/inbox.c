@@ -20,8 +20,10 @@ static bool is_received(const yoke_lowering *low, yoke_value value)
 
 static void expect(yoke_lowering *low, yoke_inbox *inbox, const yoke_action *action)
 {
-    for (int64_t i = 0; i < low->graph->n_nodes; i++) {
-        const yoke_node *node = &low->graph->nodes[i];
+    yoke_node_list list =
+        yoke_lowering_nodes(low, &low->outgoing, yoke_action_region(action), action->chunk);
+    for (int i = 0; i < list.n; i++) {
+        const yoke_node *node = &low->graph->nodes[list.node[i]];
         for (int k = 0; yoke_lowering_in_action(low, action, node) && k < node->n_out; k++) {
             if (low->readers[node->out[k]] >> low->stage & 1) {
                 inbox->letters = yoke_arena_grow(low->set->arena, inbox->letters, inbox->n,
@@ -80,8 +82,10 @@ static void wait_for_wanted(yoke_lowering *low, int microbatch)
 
 void yoke_inbox_receive(yoke_lowering *low, const yoke_action *action)
 {
-    for (int64_t i = 0; i < low->graph->n_nodes; i++) {
-        const yoke_node *node = &low->graph->nodes[i];
+    yoke_node_list list =
+        yoke_lowering_nodes(low, &low->all, yoke_action_region(action), action->chunk);
+    for (int i = 0; i < list.n; i++) {
+        const yoke_node *node = &low->graph->nodes[list.node[i]];
         for (int k = 0; yoke_lowering_in_action(low, action, node) && k < node->n_in; k++) {
             if (yoke_node_reads(node, k) && is_received(low, node->in[k])) {
                 low->wanted[node->in[k]] = true;
@@ -90,7 +94,10 @@ void yoke_inbox_receive(yoke_lowering *low, const yoke_action *action)
         }
     }
     wait_for_wanted(low, action->microbatch);
-    for (int64_t v = 0; v < low->graph->n_values; v++) {
-        low->wanted[v] = false;
+    for (int i = 0; i < list.n; i++) {
+        const yoke_node *node = &low->graph->nodes[list.node[i]];
+        for (int k = 0; k < node->n_in; k++) {
+            low->wanted[node->in[k]] = false;
+        }
     }
 }

@@ -1,5 +1,5 @@
 /*
- * Lowering: one rank's program from graph, placement and schedule.
+ * Lowering: a rank's program from graph, placement and schedule.
  *
  *   head once;  the actions of the schedule, each one chunk's nodes for one micro-batch;  tail once
  *
@@ -31,11 +31,79 @@ bool yoke_lowering_runs_here(const yoke_lowering *low, const yoke_node *node)
     return stages_of_node(low, node) >> low->stage & 1;
 }
 
+/* --- Nodes by chunk --------------------------------------------------------------------------- */
+
+static int bucket_of(const yoke_lowering *low, yoke_region region, int chunk)
+{
+    bool inside = region == YOKE_REGION_FORWARD || region == YOKE_REGION_BACKWARD;
+    return (int)region * low->set->schedule.n_chunks + (inside ? chunk : 0);
+}
+
+static int bucket_of_node(const yoke_lowering *low, const yoke_node *node)
+{
+    return bucket_of(low, node->region, is_inside(node) ? low->chunk_of_block[node->block] : 0);
+}
+
+/* True if another stage than the node's own reads what it makes. */
+static bool sends(const yoke_lowering *low, const yoke_node *node)
+{
+    uint64_t readers = 0;
+    for (int k = 0; k < node->n_out; k++) {
+        readers |= low->readers[node->out[k]];
+    }
+    return is_inside(node) && readers & ~stages_of_node(low, node);
+}
+
+/* By counting; all nodes, or only those that send. */
+static yoke_buckets sort_nodes(const yoke_lowering *low, bool only_sending)
+{
+    const yoke_graph *graph = low->graph;
+    int n_buckets = (YOKE_REGION_TAIL + 1) * low->set->schedule.n_chunks;
+    yoke_buckets b = {.nodes = YOKE_ARENA_NEW(low->set->arena, int, graph->n_nodes),
+                      .first = YOKE_ARENA_NEW(low->set->arena, int, n_buckets + 2)};
+    int *count = b.first + 2; /* of each bucket; one entry further down they become its end */
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const yoke_node *node = &graph->nodes[i];
+        count[bucket_of_node(low, node)] += !only_sending || sends(low, node);
+    }
+    for (int i = 1; i < n_buckets; i++) {
+        count[i] += count[i - 1];
+    }
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const yoke_node *node = &graph->nodes[i];
+        if (!only_sending || sends(low, node)) {
+            b.nodes[b.first[bucket_of_node(low, node) + 1]++] = (int)i;
+        }
+    }
+    return b;
+}
+
+void yoke_lowering_sort_nodes(yoke_lowering *low)
+{
+    low->all = sort_nodes(low, false);
+    low->outgoing = sort_nodes(low, true);
+}
+
+yoke_node_list yoke_lowering_nodes(const yoke_lowering *low, const yoke_buckets *buckets,
+                                   yoke_region region, int chunk)
+{
+    int bucket = bucket_of(low, region, chunk);
+    int first = buckets->first[bucket];
+    return (yoke_node_list){buckets->nodes + first, buckets->first[bucket + 1] - first};
+}
+
+yoke_region yoke_action_region(const yoke_action *action)
+{
+    return action->kind == YOKE_ACTION_F ? YOKE_REGION_FORWARD : YOKE_REGION_BACKWARD;
+}
+
+/* --- Last readers ----------------------------------------------------------------------------- */
+
 enum { NOBODY = -1, UNKNOWN = -2 };
 
-/* Which of two nodes, the first of them before the second in the graph, runs later on this stage for
- * a micro-batch. UNKNOWN if the schedule decides: W of one chunk may come before the backward pass of
- * another, or after it. */
+/* Which of two nodes, the first of them before the second in the graph, runs later on this stage
+ * for a micro-batch. UNKNOWN if the schedule decides: W of one chunk may come before the backward
+ * pass of another, or after it. */
 static int later(const yoke_lowering *low, int a, int b)
 {
     const yoke_node *x = &low->graph->nodes[a], *y = &low->graph->nodes[b];
@@ -147,15 +215,12 @@ static void emit_kernel(yoke_lowering *low, const yoke_node *node)
         low->written[node->out[i]] =
             low->graph->values[node->out[i]].kind == YOKE_VALUE_ACCUMULATOR;
     }
-    bool keeps = node->conversion != YOKE_CONVERT_MASK ||
-                 yoke_mesh_coordinate(&low->set->mesh, low->rank, node->axis) == 0;
     yoke_lowering_emit(low, YOKE_OPCODE_KERNEL,
                        (yoke_instruction){.node = (int)(node - low->graph->nodes),
                                           .transfer = YOKE_NO_TRANSFER,
                                           .n_in = node->n_in,
                                           .n_out = node->n_out,
-                                          .accumulate = accumulate,
-                                          .keeps = keeps},
+                                          .accumulate = accumulate},
                        operands);
 }
 
@@ -240,10 +305,11 @@ static void emit_around(yoke_lowering *low, yoke_region region, int microbatch)
 {
     low->region = region;
     low->microbatch = microbatch;
-    for (int64_t i = 0; i < low->graph->n_nodes; i++) {
-        const yoke_node *node = &low->graph->nodes[i];
+    yoke_node_list list = yoke_lowering_nodes(low, &low->all, region, 0);
+    for (int i = 0; i < list.n; i++) {
+        const yoke_node *node = &low->graph->nodes[list.node[i]];
         bool due = is_for_each_microbatch(low, node) == (microbatch != YOKE_ONCE_A_STEP);
-        if (node->region == region && due && yoke_lowering_runs_here(low, node)) {
+        if (due && yoke_lowering_runs_here(low, node)) {
             emit_node(low, node);
         }
     }
@@ -252,21 +318,18 @@ static void emit_around(yoke_lowering *low, yoke_region region, int microbatch)
 bool yoke_lowering_in_action(const yoke_lowering *low, const yoke_action *action,
                              const yoke_node *node)
 {
-    yoke_region region = action->kind == YOKE_ACTION_F ? YOKE_REGION_FORWARD : YOKE_REGION_BACKWARD;
-    if (node->region != region || low->chunk_of_block[node->block] != action->chunk) {
-        return false;
-    }
     bool split = action->kind == YOKE_ACTION_I || action->kind == YOKE_ACTION_W;
     return !split || low->for_weights[node - low->graph->nodes] == (action->kind == YOKE_ACTION_W);
 }
 
 static void emit_action(yoke_lowering *low, const yoke_action *action)
 {
-    low->region = action->kind == YOKE_ACTION_F ? YOKE_REGION_FORWARD : YOKE_REGION_BACKWARD;
+    low->region = yoke_action_region(action);
     low->microbatch = action->microbatch;
     yoke_inbox_receive(low, action);
-    for (int64_t i = 0; i < low->graph->n_nodes; i++) {
-        const yoke_node *node = &low->graph->nodes[i];
+    yoke_node_list list = yoke_lowering_nodes(low, &low->all, low->region, action->chunk);
+    for (int i = 0; i < list.n; i++) {
+        const yoke_node *node = &low->graph->nodes[list.node[i]];
         if (!yoke_lowering_in_action(low, action, node)) {
             continue;
         }

@@ -1,6 +1,6 @@
 /*
- * Lowering, shared by its files: the state of turning a graph and a schedule into one rank's
- * program.
+ * Lowering, shared by its files: the state of turning a graph and a schedule into the program of
+ * one class of ranks, which is that of its first rank.
  */
 #ifndef YOKE_PROGRAM_LOWER_H
 #define YOKE_PROGRAM_LOWER_H
@@ -25,6 +25,18 @@ typedef struct yoke_inbox {
     int64_t next; /* the first not yet received */
 } yoke_inbox;
 
+/* Nodes of the graph in buckets: those of one region, and inside the micro-batch of one chunk. */
+typedef struct yoke_buckets {
+    int *nodes; /* ascending in each */
+    int *first; /* [buckets + 1] */
+} yoke_buckets;
+
+/* Some nodes. */
+typedef struct yoke_node_list {
+    const int *node;
+    int n;
+} yoke_node_list;
+
 typedef struct yoke_lowering {
     yoke_program_set *set;
     const yoke_graph *graph;
@@ -32,6 +44,8 @@ typedef struct yoke_lowering {
     int rank, stage;
     int n_microbatches;
     const int *chunk_of_block;
+    yoke_buckets all;        /* nodes */
+    yoke_buckets outgoing;   /* those that make what another stage reads */
     int *buffer_of;          /* [values][microbatches + 1] of the rank at hand, or YOKE_NO_BUFFER */
     int *operands;           /* scratch: buffers of the node at hand, inputs first */
     bool *wanted;            /* [values] scratch of receiving */
@@ -50,7 +64,7 @@ typedef struct yoke_lowering {
     int block, microbatch;
 } yoke_lowering;
 
-/* --- place.c: who holds what --- */
+/* --- place.c, classes.c: who holds what, and who does the same --- */
 
 /* Stages that hold each value, one bit a stage; YOKE_BAD_INPUT if something can be computed
  * nowhere. */
@@ -58,6 +72,14 @@ yoke_status yoke_place_stages(yoke_program_set *set, const int *chunk_of_block) 
 
 /* The stage that contributes input i of an operator that spans stages: the first that holds it. */
 int yoke_place_contributor(const yoke_program_set *set, const yoke_node *node, int i);
+
+/* Sets the classes of the set, each with its ranks; `readers` [values] are the stages to which each
+ * is sent. */
+void yoke_classes_find(yoke_program_set *set, const uint64_t *readers,
+                       const yoke_program_request *request);
+
+/* True if all ranks have pieces of equal extents. */
+bool yoke_layout_is_even(const yoke_mesh *mesh, yoke_layout layout, const yoke_shape *shape);
 
 /* --- emit.c: buffers and single instructions --- */
 
@@ -95,9 +117,17 @@ void yoke_inbox_receive(yoke_lowering *low, const yoke_action *action);
 
 /* --- lower.c, plan.c --- */
 
+/* Of the nodes of the action's chunk and region, those that are part of it. */
 bool yoke_lowering_in_action(const yoke_lowering *low, const yoke_action *action,
                              const yoke_node *node);
 bool yoke_lowering_runs_here(const yoke_lowering *low, const yoke_node *node);
+
+/* Puts the nodes in buckets, once for all ranks. */
+void yoke_lowering_sort_nodes(yoke_lowering *low);
+/* Nodes of head or tail, of which `chunk` is not asked, or of a chunk's pass. */
+yoke_node_list yoke_lowering_nodes(const yoke_lowering *low, const yoke_buckets *buckets,
+                                   yoke_region region, int chunk);
+yoke_region yoke_action_region(const yoke_action *action);
 
 void yoke_lower_rank(yoke_lowering *low);
 void yoke_plan_memory(yoke_program_set *set, yoke_program *program,

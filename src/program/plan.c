@@ -1,5 +1,5 @@
 /*
- * The memory plan of one rank: an offset for every buffer.
+ * The memory plan of a class of ranks: an offset for every buffer.
  *
  *   slab: | params | grads | optimizer | stash | gathered | scratch, kernels' scratch last |
  *
@@ -223,15 +223,16 @@ void yoke_plan_memory(yoke_program_set *set, yoke_program *program,
     int64_t base = 0;
     for (int kind = 0; kind < YOKE_N_BUFFER_KINDS; kind++) {
         if (kind == YOKE_BUFFER_STASH && request->beside) {
-            int64_t others = lasting_end(&request->beside->programs[program->rank]);
+            int64_t others = lasting_end(yoke_program_of(request->beside, program->rank));
             base = others > base ? others : base;
         }
         place_kind(set->arena, program, (yoke_buffer_kind)kind, base);
         base += program->kind_bytes[kind];
     }
-    YOKE_ASSERT(!request->beside ||
-                program->kind_bytes[YOKE_BUFFER_PARAMS] ==
-                    request->beside->programs[program->rank].kind_bytes[YOKE_BUFFER_PARAMS]);
+    YOKE_ASSERT(
+        !request->beside ||
+        program->kind_bytes[YOKE_BUFFER_PARAMS] ==
+            yoke_program_of(request->beside, program->rank)->kind_bytes[YOKE_BUFFER_PARAMS]);
     for (int64_t b = 0; b < program->n_buffers; b++) {
         yoke_buffer *buffer = &program->buffers[b];
         buffer->kind = program->buffers[buffer->root].kind;

@@ -13,10 +13,11 @@ const yoke_opcode_def *yoke_opcode_get(yoke_opcode opcode)
 }
 
 /* What the instruction does, and to which value. */
-static void name_instruction(const yoke_program_set *set, const yoke_program *program,
+static void name_instruction(const yoke_program_set *set, int rank,
                              const yoke_instruction *instruction, char *what, int what_bytes)
 {
     const yoke_graph *graph = set->graph;
+    const yoke_program *program = yoke_program_of(set, rank);
     if (instruction->transfer != YOKE_NO_TRANSFER) {
         const yoke_program_transfer *t = &program->transfers[instruction->transfer];
         bool message = t->kind == YOKE_EXCHANGE_SEND || t->kind == YOKE_EXCHANGE_RECV;
@@ -26,7 +27,7 @@ static void name_instruction(const yoke_program_set *set, const yoke_program *pr
         if (message) {
             snprintf(what, (size_t)what_bytes, "%s%s %s %s rank %d", wait, kind,
                      graph->values[t->value].name, t->kind == YOKE_EXCHANGE_SEND ? "to" : "from",
-                     t->peer);
+                     yoke_program_peer(set, rank, t));
         } else {
             snprintf(what, (size_t)what_bytes, "%s%s %s over %s", wait, kind,
                      graph->values[t->value].name, yoke_axis_name(t->axis));
@@ -50,14 +51,14 @@ static void name_instruction(const yoke_program_set *set, const yoke_program *pr
 const char *yoke_instruction_print(const yoke_program_set *set, int rank, int64_t index,
                                    char *buffer, int buffer_bytes)
 {
-    const yoke_program *program = &set->programs[rank];
+    const yoke_program *program = yoke_program_of(set, rank);
     if (index < 0 || index >= program->n_instructions) {
         snprintf(buffer, (size_t)buffer_bytes, "#%lld (outside the program)", (long long)index);
         return buffer;
     }
     const yoke_instruction *instruction = &program->instructions[index];
     char what[200], when[32] = "";
-    name_instruction(set, program, instruction, what, sizeof what);
+    name_instruction(set, rank, instruction, what, sizeof what);
     int microbatch = instruction->transfer == YOKE_NO_TRANSFER
                          ? instruction->microbatch
                          : program->transfers[instruction->transfer].microbatch;
@@ -85,7 +86,7 @@ static void print_operands(const yoke_program *program, const yoke_instruction *
 
 void yoke_program_print(const yoke_program_set *set, int rank, FILE *file)
 {
-    const yoke_program *program = &set->programs[rank];
+    const yoke_program *program = yoke_program_of(set, rank);
     fprintf(file, "rank %d of %d: %lld instructions, slab of %lld bytes:", rank, set->n_ranks,
             (long long)program->n_instructions, (long long)program->slab_bytes);
 #define YOKE_KIND_PRINT(upper, lower, help)                                                        \

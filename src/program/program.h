@@ -4,6 +4,11 @@
  * Offsets, no pointers; no branches; nothing depends on the values of tensors, so one program
  * serves every step. The programs of all ranks stand side by side in a set, because only together
  * can they be verified: see yoke_program_verify.
+ *
+ * Most ranks of a large mesh do the same on pieces of the same extents: they are of one *class* and
+ * share a program. What tells them apart is no part of it but follows from the mesh: where a piece
+ * begins, who is at the other end of a message, who is in a group. Those are the questions at the
+ * end, each for one rank.
  */
 #ifndef YOKE_PROGRAM_PROGRAM_H
 #define YOKE_PROGRAM_PROGRAM_H
@@ -55,15 +60,15 @@ typedef enum yoke_buffer_kind {
 
 enum { YOKE_NO_BUFFER = -1, YOKE_NO_TRANSFER = -1, YOKE_ONCE_A_STEP = -1, YOKE_ALIGNMENT = 64 };
 
-/* One rank's piece of a value, for one micro-batch or for the step. */
+/* A rank's piece of a value, for one micro-batch or for the step. */
 typedef struct yoke_buffer {
     yoke_value value;
     int microbatch; /* or YOKE_ONCE_A_STEP */
     yoke_buffer_kind kind;
-    yoke_shard shard;
-    int64_t bytes;  /* unpadded */
-    int64_t offset; /* in the slab, a multiple of YOKE_ALIGNMENT */
-    int root;       /* the buffer whose storage it takes over; itself if none */
+    yoke_shape shape; /* of the piece; where that begins says yoke_program_shard */
+    int64_t bytes;    /* unpadded */
+    int64_t offset;   /* in the slab, a multiple of YOKE_ALIGNMENT */
+    int root;         /* the buffer whose storage it takes over; itself if none */
 
     /* Instructions between which the storage is in use; of roots, aliases included. */
     int first, last;
@@ -78,20 +83,25 @@ typedef enum yoke_exchange {
     YOKE_EXCHANGE_SUM             /* reduce_scatter: pieces are summed */
 } yoke_exchange;
 
-/* One rank's end of a message or collective. */
+/* The groups along one axis: each is the ranks that differ along it alone, and along pp only those
+ * of some stages. */
+typedef struct yoke_grouping {
+    yoke_axis axis;
+    uint64_t stages; /* along pp: one bit each; along other axes UINT64_MAX */
+} yoke_grouping;
+
+/* A rank's end of a message or collective. */
 typedef struct yoke_program_transfer {
     yoke_exchange kind;
     yoke_conversion conversion; /* collectives: the row of the table that it is */
     yoke_axis axis;
     yoke_value value;
     int microbatch;
-    int group; /* collectives: in the set's list */
-    int peer;  /* send, recv: rank */
-    int tag;   /* the same at both ends, another for each value and micro-batch */
+    int grouping; /* collectives: in the set's list */
+    int stage;    /* send, recv: that of the other end */
+    int tag;      /* the same at both ends, another for each value and micro-batch */
     int64_t elements;
-    int in, out;                 /* buffers; YOKE_NO_BUFFER where there is none */
-    const yoke_shard *in_shards; /* copy, sum: piece of each member */
-    const yoke_shard *out_shard;
+    int in, out; /* buffers; YOKE_NO_BUFFER where there is none */
 } yoke_program_transfer;
 
 typedef struct yoke_instruction {
@@ -108,11 +118,12 @@ typedef struct yoke_instruction {
 
     int transfer;    /* start, wait: which */
     bool accumulate; /* kernel: adds to its outputs */
-    bool keeps;      /* kernel of a conversion: this rank's value counts; false only for a mask */
 } yoke_instruction;
 
+/* Of a class of ranks. */
 typedef struct yoke_program {
-    int rank;
+    int rank;    /* the first of them */
+    int n_ranks; /* how many */
     yoke_instruction *instructions;
     int64_t n_instructions, instructions_capacity;
     int *operands;
@@ -135,11 +146,11 @@ typedef struct yoke_program_set {
     const int *first_block; /* [chunks + 1] */
     const uint64_t *stages; /* [values] stages that hold the value, one bit each */
     int n_ranks;
-    yoke_program *programs;
-    int n_groups;
-    int *group_size;
-    int **group_ranks;
-    int64_t groups_capacity, sizes_capacity;
+    int n_classes;
+    yoke_program *classes; /* [n_classes] */
+    int *class_of;         /* [n_ranks] */
+    yoke_grouping *groupings;
+    int64_t n_groupings, groupings_capacity;
     int depth; /* most transfers outstanding between two ranks or in one group */
 } yoke_program_set;
 
@@ -155,6 +166,7 @@ typedef struct yoke_program_request {
     int chunks_per_stage;      /* 0: the schedule's own number */
     int microbatches;
     bool forward_only;
+    bool apart; /* every rank is a class by itself; makes nothing but work */
     /* A set for the same model and mesh, or NULL: the new one finds the parameters where this one
      * has them and leaves its lasting memory alone. */
     const yoke_program_set *beside;
@@ -168,7 +180,7 @@ yoke_status yoke_program_set_create(const yoke_program_request *request,
 void yoke_program_set_destroy(yoke_program_set *set); /* NULL is fine */
 
 /*
- * Proves, over all ranks together and rank by rank:
+ * Proves, for every rank and over all of them together:
  *   - every send has its receive, with equal bytes and tag, in an order that both ends agree on;
  *   - members of a group issue the same collectives in the same order;
  *   - no wait can be part of a circle, though a transfer completes only once all its ranks have
@@ -179,8 +191,9 @@ void yoke_program_set_destroy(yoke_program_set *set); /* NULL is fine */
  *   - nothing reads what was never written, or what has since been overwritten by another buffer of
  *     the plan;
  *   - buffers lie inside their kind's part of the slab, aligned, and lasting ones do not overlap;
- *   - every parameter on every rank is updated exactly once a step.
- * YOKE_CHECK with rank, instruction, tensor and reason.
+ *   - every parameter on every rank is updated exactly once a step;
+ *   - a class is right for each of its ranks.
+ * YOKE_CHECK with rank, instruction, tensor and reason; the rank is the first of its class.
  */
 yoke_status yoke_program_verify(const yoke_program_set *set) YOKE_MUST_USE;
 
@@ -189,6 +202,32 @@ int64_t yoke_program_set_n_instructions(const yoke_program_set *set);
 double yoke_program_set_comm_bytes(const yoke_program_set *set, yoke_axis axis);
 /* Share of the stages' time; F costs 1, B 2, messages nothing. */
 double yoke_program_set_bubble(const yoke_program_set *set);
+
+/* --- Questions about one rank ----------------------------------------------------------------- */
+
+const yoke_program *yoke_program_of(const yoke_program_set *set, int rank);
+
+/* The rank's piece of a value that its stage holds. */
+yoke_shard yoke_program_shard(const yoke_program_set *set, int rank, yoke_value value);
+
+/* The other end of a message. */
+int yoke_program_peer(const yoke_program_set *set, int rank, const yoke_program_transfer *transfer);
+
+/* False for a kernel that replaces the rank's value by zeros, because another rank's counts: a
+ * convert to a partial sum. */
+bool yoke_program_keeps(const yoke_program_set *set, int rank, const yoke_node *node);
+
+/* --- Groups ----------------------------------------------------------------------------------- */
+
+int yoke_grouping_size(const yoke_program_set *set, const yoke_grouping *grouping);
+int yoke_grouping_n_groups(const yoke_program_set *set, const yoke_grouping *grouping);
+
+/* Which of the grouping's groups is that of the rank. */
+int yoke_grouping_find(const yoke_program_set *set, const yoke_grouping *grouping, int rank);
+
+/* Writes the members [yoke_grouping_size] of one group, ascending. */
+void yoke_grouping_members(const yoke_program_set *set, const yoke_grouping *grouping, int group,
+                           int *members);
 
 /* Buffer of a value on a rank, or YOKE_NO_BUFFER. */
 int yoke_program_find(const yoke_program *program, yoke_value value, int microbatch);

@@ -1,4 +1,4 @@
-/* The programs of all ranks: cut, schedule, lower, plan; and what can be read off them. */
+/* The programs of all ranks: cut, schedule, find classes, lower, plan; and what can be read off. */
 #include <stdlib.h>
 #include <string.h>
 #include "layout/division.h"
@@ -128,17 +128,19 @@ typedef struct channel {
 static channel *channel_of(const yoke_program_set *set, channel *channels,
                            const yoke_program_transfer *t)
 {
+    int n_stages = set->schedule.n_stages;
     if (t->kind == YOKE_EXCHANGE_SEND) {
-        return &channels[t->peer];
+        return &channels[t->stage];
     }
-    return &channels[t->kind == YOKE_EXCHANGE_RECV ? set->n_ranks + t->peer
-                                                   : 2 * set->n_ranks + t->group];
+    return &channels[t->kind == YOKE_EXCHANGE_RECV ? n_stages + t->stage
+                                                   : 2 * n_stages + t->grouping];
 }
 
 /* Most transfers in one channel from the oldest that is not waited for to the newest started. */
 static int widest_window(const yoke_program_set *set, const yoke_program *program)
 {
-    channel *channels = YOKE_ARENA_NEW(set->arena, channel, 2 * set->n_ranks + set->n_groups);
+    channel *channels =
+        YOKE_ARENA_NEW(set->arena, channel, 2 * set->schedule.n_stages + set->n_groupings);
     bool *waited = YOKE_ARENA_NEW(set->arena, bool, program->n_transfers);
     int64_t widest = 1;
     for (int64_t i = 0; i < program->n_instructions; i++) {
@@ -171,8 +173,8 @@ static int most_inputs(const yoke_graph *graph)
     return most;
 }
 
-static void lower_all(yoke_program_set *set, const yoke_program_request *request,
-                      const int *chunk_of_block)
+static yoke_lowering begin_lowering(yoke_program_set *set, const yoke_program_request *request,
+                                    const int *chunk_of_block)
 {
     const yoke_graph *graph = set->graph;
     int64_t n_values = graph->n_values;
@@ -190,36 +192,43 @@ static void lower_all(yoke_program_set *set, const yoke_program_request *request
         .splits_backward = splits_backward(&set->schedule),
     };
     find_readers(&low);
-    set->programs = YOKE_ARENA_NEW(set->arena, yoke_program, set->n_ranks);
-    for (int rank = 0; rank < set->n_ranks; rank++) {
-        low.program = &set->programs[rank];
-        low.program->rank = low.rank = rank;
-        low.stage = yoke_mesh_coordinate(&set->mesh, rank, YOKE_AXIS_PP);
-        yoke_lower_rank(&low);
-        yoke_plan_memory(set, low.program, request);
-        int window = widest_window(set, low.program);
+    yoke_lowering_sort_nodes(&low);
+    return low;
+}
+
+static void lower_all(yoke_lowering *low, const yoke_program_request *request)
+{
+    yoke_program_set *set = low->set;
+    for (int class_id = 0; class_id < set->n_classes; class_id++) {
+        low->program = &set->classes[class_id];
+        low->rank = low->program->rank;
+        low->stage = yoke_mesh_coordinate(&set->mesh, low->rank, YOKE_AXIS_PP);
+        yoke_lower_rank(low);
+        yoke_plan_memory(set, low->program, request);
+        int window = widest_window(set, low->program);
         set->depth = window > set->depth ? window : set->depth;
     }
 }
 
-/* Of all ranks together. A kernel takes up to 0.7 KB with its buffers and operands (measured on the
- * tiny presets, 1 to 8 ranks), so these fill the 8 GiB that an arena has. */
+/* Of all classes together. A kernel takes up to 0.7 KB with its buffers and operands (measured on
+ * the tiny presets, 1 to 8 ranks), so these fill the 8 GiB that an arena has. */
 static const int64_t MOST_KERNELS = 8000000;
 
-static yoke_status check_size(const yoke_program_set *set, int n_microbatches)
+static yoke_status check_size(const yoke_program_set *set, int n_microbatches, int n_classes)
 {
     int64_t n_nodes = 0;
     for (int64_t i = 0; i < set->graph->n_nodes; i++) {
         n_nodes += set->graph->nodes[i].block >= 0;
     }
-    int64_t n_kernels = n_nodes * n_microbatches * (set->n_ranks / set->mesh.size[YOKE_AXIS_PP]);
-    if (n_kernels > MOST_KERNELS) {
+    int64_t for_each = n_nodes * n_classes / set->mesh.size[YOKE_AXIS_PP];
+    if (for_each * n_microbatches > MOST_KERNELS) {
         return YOKE_FAIL(YOKE_BAD_INPUT,
-                         "microbatches=%d on %d ranks make programs of %lld kernels, and the most "
-                         "is %lld: use at most %lld microbatches, or fewer ranks",
-                         n_microbatches, set->n_ranks, (long long)n_kernels,
-                         (long long)MOST_KERNELS,
-                         (long long)(MOST_KERNELS / (n_kernels / n_microbatches)));
+                         "microbatches=%d on %d ranks, of which %d differ, make programs of %lld "
+                         "kernels, and the most is %lld: use at most %lld microbatches, fewer "
+                         "ranks, or sizes that divide evenly",
+                         n_microbatches, set->n_ranks, n_classes,
+                         (long long)(for_each * n_microbatches), (long long)MOST_KERNELS,
+                         (long long)(MOST_KERNELS / for_each));
     }
     return YOKE_OK;
 }
@@ -230,7 +239,7 @@ static yoke_status build(yoke_program_set *set, const yoke_program_request *requ
     if (n_stages > 64) {
         return YOKE_FAIL(YOKE_BAD_INPUT, "pp=%d: at most 64 pipeline stages", n_stages);
     }
-    YOKE_TRY(check_size(set, request->microbatches));
+    YOKE_TRY(check_size(set, request->microbatches, n_stages)); /* there are no fewer classes */
     yoke_schedule_request wanted = {
         .n_stages = n_stages,
         .n_microbatches = request->microbatches,
@@ -242,7 +251,10 @@ static yoke_status build(yoke_program_set *set, const yoke_program_request *requ
     int *chunk_of_block;
     YOKE_TRY(cut(set, request->beside, &chunk_of_block));
     YOKE_TRY(yoke_place_stages(set, chunk_of_block));
-    lower_all(set, request, chunk_of_block);
+    yoke_lowering low = begin_lowering(set, request, chunk_of_block);
+    yoke_classes_find(set, low.readers, request);
+    YOKE_TRY(check_size(set, request->microbatches, set->n_classes));
+    lower_all(&low, request);
     return YOKE_OK;
 }
 
@@ -279,8 +291,8 @@ void yoke_program_set_destroy(yoke_program_set *set)
 int64_t yoke_program_set_n_instructions(const yoke_program_set *set)
 {
     int64_t n = 0;
-    for (int r = 0; r < set->n_ranks; r++) {
-        n += set->programs[r].n_instructions;
+    for (int class_id = 0; class_id < set->n_classes; class_id++) {
+        n += set->classes[class_id].n_instructions * set->classes[class_id].n_ranks;
     }
     return n;
 }
@@ -294,7 +306,7 @@ static double received_bytes(const yoke_program_set *set, const yoke_program_tra
     if (transfer->kind == YOKE_EXCHANGE_RECV) {
         return 4.0 * (double)transfer->elements;
     }
-    int n = set->group_size[transfer->group];
+    int n = yoke_grouping_size(set, &set->groupings[transfer->grouping]);
     double whole = (double)transfer->elements;
     bool whole_is_in =
         transfer->kind == YOKE_EXCHANGE_SUM || transfer->conversion == YOKE_CONVERT_ALL_TO_ALL;
@@ -307,13 +319,15 @@ static double received_bytes(const yoke_program_set *set, const yoke_program_tra
 double yoke_program_set_comm_bytes(const yoke_program_set *set, yoke_axis axis)
 {
     double bytes = 0;
-    for (int r = 0; r < set->n_ranks; r++) {
-        const yoke_program *program = &set->programs[r];
+    for (int class_id = 0; class_id < set->n_classes; class_id++) {
+        const yoke_program *program = &set->classes[class_id];
+        double received = 0;
         for (int64_t t = 0; t < program->n_transfers; t++) {
-            bytes += program->transfers[t].axis == axis
-                         ? received_bytes(set, &program->transfers[t])
-                         : 0.0;
+            received += program->transfers[t].axis == axis
+                            ? received_bytes(set, &program->transfers[t])
+                            : 0.0;
         }
+        bytes += received * program->n_ranks;
     }
     return bytes;
 }

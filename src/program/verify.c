@@ -3,9 +3,11 @@
  * says, and lies where its kind may lie.
  *
  * It believes nothing that lowering worked out: shards are computed anew from the layouts, groups
- * from the mesh, operands from the graph. What flows through a rank's buffers is followed in
- * verify_flow.c, how ranks meet in verify_match.c, whether they wait in a circle in verify_run.c.
- * Time and memory are linear in the programs, but for sorting.
+ * from the mesh, operands from the graph. Ranks are checked class by class, which verify_class.c
+ * makes sure stands for all of them. What flows through the buffers of a class is followed in
+ * verify_flow.c, how ranks meet in verify_match.c and verify_groups.c, whether they wait in a
+ * circle in verify_run.c. Time and memory are linear in the programs and in the ranks, but for
+ * sorting.
  */
 #include "program/verify.h"
 
@@ -18,7 +20,7 @@ enum { ELEMENT_BYTES = 4 }; /* float32 and int32 */
 const char *yoke_verify_tensor(const yoke_verify *verify, int rank, int buffer,
                                yoke_verify_text *text)
 {
-    const yoke_buffer *b = &verify->set->programs[rank].buffers[buffer];
+    const yoke_buffer *b = &yoke_program_of(verify->set, rank)->buffers[buffer];
     const char *name = verify->set->graph->values[b->value].name;
     if (b->microbatch == YOKE_ONCE_A_STEP) {
         snprintf(text->at, sizeof text->at, "%s", name);
@@ -50,16 +52,17 @@ yoke_status yoke_verify_fail(const yoke_verify *verify, int rank, int64_t index,
                      instruction.at, reason);
 }
 
-bool yoke_shards_equal(const yoke_shard *a, const yoke_shard *b)
+const yoke_program_transfer *yoke_verify_transfer(const yoke_verify *verify, yoke_verify_end end)
 {
-    bool equal = a->n_dims == b->n_dims;
-    for (int d = 0; equal && d < a->n_dims; d++) {
-        equal = a->offset[d] == b->offset[d] && a->extent[d] == b->extent[d];
-    }
-    return equal;
+    return &yoke_program_of(verify->set, end.rank)->transfers[end.transfer];
 }
 
-/* --- The plan of a rank -------------------------------------------------------------------------- */
+int64_t yoke_verify_start(const yoke_verify *verify, yoke_verify_end end)
+{
+    return verify->classes[verify->set->class_of[end.rank]].start[end.transfer];
+}
+
+/* --- The plan of a rank ----------------------------------------------------------------------- */
 
 static const char *kind_name(yoke_buffer_kind kind)
 {
@@ -74,7 +77,7 @@ static const char *kind_name(yoke_buffer_kind kind)
 /* The parts of the slab, one a kind, lie inside it and apart. */
 static yoke_status check_parts(const yoke_verify *verify, int rank)
 {
-    const yoke_program *program = &verify->set->programs[rank];
+    const yoke_program *program = yoke_program_of(verify->set, rank);
     for (int k = 0; k < YOKE_N_BUFFER_KINDS; k++) {
         int64_t offset = program->kind_offset[k];
         int64_t bytes = program->kind_bytes[k];
@@ -98,20 +101,28 @@ static yoke_status check_parts(const yoke_verify *verify, int rank)
     return YOKE_OK;
 }
 
+static bool has_extents(const yoke_shape *shape, const yoke_shard *shard)
+{
+    bool equal = shape->n_dims == shard->n_dims;
+    for (int d = 0; equal && d < shape->n_dims; d++) {
+        equal = shape->extent[d] == shard->extent[d];
+    }
+    return equal;
+}
+
 /* The buffer is the rank's piece of a value that there is. */
 static yoke_status check_piece(const yoke_verify *verify, int rank, int id)
 {
     const yoke_program_set *set = verify->set;
-    const yoke_buffer *buffer = &set->programs[rank].buffers[id];
+    const yoke_buffer *buffer = &yoke_program_of(set, rank)->buffers[id];
     if (buffer->value < 0 || buffer->value >= set->graph->n_values) {
         return yoke_verify_fail(verify, rank, YOKE_NOT_YET, "buffer %d holds value %d of %lld", id,
                                 buffer->value, (long long)set->graph->n_values);
     }
-    const yoke_value_info *info = &set->graph->values[buffer->value];
-    yoke_shard shard = yoke_layout_shard(&set->mesh, info->layout, &info->shape, rank);
+    yoke_shard shard = yoke_program_shard(set, rank, buffer->value);
     int64_t bytes = yoke_shard_elements(&shard) * ELEMENT_BYTES;
     yoke_verify_text tensor;
-    if (!yoke_shards_equal(&shard, &buffer->shard)) {
+    if (!has_extents(&buffer->shape, &shard)) {
         return yoke_verify_fail(verify, rank, buffer->first,
                                 "the buffer of %s is not the piece that its layout says",
                                 yoke_verify_tensor(verify, rank, id, &tensor));
@@ -128,7 +139,7 @@ static yoke_status check_piece(const yoke_verify *verify, int rank, int id)
 /* The buffer lies where it may. */
 static yoke_status check_position(const yoke_verify *verify, int rank, int id)
 {
-    const yoke_program *program = &verify->set->programs[rank];
+    const yoke_program *program = yoke_program_of(verify->set, rank);
     const yoke_buffer *buffer = &program->buffers[id];
     if (buffer->bytes == 0) {
         return YOKE_OK;
@@ -162,7 +173,7 @@ static yoke_status check_position(const yoke_verify *verify, int rank, int id)
 /* A buffer that takes over another's storage lies in it. */
 static yoke_status check_root(const yoke_verify *verify, int rank, int id)
 {
-    const yoke_program *program = &verify->set->programs[rank];
+    const yoke_program *program = yoke_program_of(verify->set, rank);
     const yoke_buffer *buffer = &program->buffers[id];
     bool known = buffer->root >= 0 && buffer->root < program->n_buffers;
     const yoke_buffer *root = known ? &program->buffers[buffer->root] : buffer;
@@ -191,7 +202,7 @@ static int compare_extents(const void *a, const void *b)
 /* Buffers that live between steps lie apart. */
 static yoke_status check_lasting(const yoke_verify *verify, int rank)
 {
-    const yoke_program *program = &verify->set->programs[rank];
+    const yoke_program *program = yoke_program_of(verify->set, rank);
     extent *extents = YOKE_ARENA_NEW(verify->arena, extent, program->n_buffers);
     size_t n = 0;
     for (int i = 0; i < program->n_buffers; i++) {
@@ -219,7 +230,7 @@ static yoke_status check_lasting(const yoke_verify *verify, int rank)
 static yoke_status check_plan(const yoke_verify *verify, int rank)
 {
     YOKE_TRY(check_parts(verify, rank));
-    for (int i = 0; i < verify->set->programs[rank].n_buffers; i++) {
+    for (int i = 0; i < yoke_program_of(verify->set, rank)->n_buffers; i++) {
         YOKE_TRY(check_piece(verify, rank, i));
         YOKE_TRY(check_root(verify, rank, i));
         YOKE_TRY(check_position(verify, rank, i));
@@ -227,19 +238,19 @@ static yoke_status check_plan(const yoke_verify *verify, int rank)
     return check_lasting(verify, rank);
 }
 
-/* --- The entry ------------------------------------------------------------------------------------ */
+/* --- The entry -------------------------------------------------------------------------------- */
 
-static void init_rank(const yoke_verify *verify, int rank)
+static void init_class(const yoke_verify *verify, int class_id)
 {
-    int64_t n = verify->set->programs[rank].n_transfers;
-    yoke_verify_rank *r = &verify->ranks[rank];
-    *r = (yoke_verify_rank){
+    int64_t n = verify->set->classes[class_id].n_transfers;
+    yoke_verify_class *c = &verify->classes[class_id];
+    *c = (yoke_verify_class){
         .start = YOKE_ARENA_NEW(verify->arena, int64_t, n),
         .wait = YOKE_ARENA_NEW(verify->arena, int64_t, n),
         .meeting = YOKE_ARENA_NEW(verify->arena, int, n),
     };
     for (int64_t i = 0; i < n; i++) {
-        r->start[i] = r->wait[i] = YOKE_NOT_YET;
+        c->start[i] = c->wait[i] = YOKE_NOT_YET;
     }
 }
 
@@ -247,14 +258,15 @@ static yoke_status verify_all(yoke_verify *verify)
 {
     const yoke_program_set *set = verify->set;
     if (set->n_ranks != yoke_mesh_n_ranks(&set->mesh)) {
-        return YOKE_FAIL(YOKE_CHECK, "%d programs for a mesh of %d ranks", set->n_ranks,
+        return YOKE_FAIL(YOKE_CHECK, "programs of %d ranks for a mesh of %d", set->n_ranks,
                          yoke_mesh_n_ranks(&set->mesh));
     }
-    verify->ranks = YOKE_ARENA_NEW(verify->arena, yoke_verify_rank, set->n_ranks);
-    for (int rank = 0; rank < set->n_ranks; rank++) {
-        init_rank(verify, rank);
-        YOKE_TRY(check_plan(verify, rank));
-        YOKE_TRY(yoke_verify_flow(verify, rank));
+    YOKE_TRY(yoke_verify_classes(verify));
+    verify->classes = YOKE_ARENA_NEW(verify->arena, yoke_verify_class, set->n_classes);
+    for (int class_id = 0; class_id < set->n_classes; class_id++) {
+        init_class(verify, class_id);
+        YOKE_TRY(check_plan(verify, set->classes[class_id].rank));
+        YOKE_TRY(yoke_verify_flow(verify, set->classes[class_id].rank));
     }
     YOKE_TRY(yoke_verify_match(verify));
     return yoke_verify_run(verify);

@@ -1,5 +1,6 @@
 /*
- * Follows one rank's instructions: what each reads must be there, and what each writes must be free.
+ * Follows the instructions of a class of ranks: what each reads must be there, and what each writes
+ * must be free.
  *
  * Which operands are read and written says the instruction, and for kernels the operator's
  * definition. That operands are the right tensors is checked against the graph, so a program that
@@ -25,6 +26,11 @@ static const yoke_graph *graph_of(const yoke_flow *flow)
     return flow->verify->set->graph;
 }
 
+static yoke_verify_class *class_of(const yoke_flow *flow)
+{
+    return &flow->verify->classes[flow->verify->set->class_of[flow->rank]];
+}
+
 static const int *operands_of(const yoke_flow *flow, const yoke_instruction *at)
 {
     return flow->program->operands + at->operands;
@@ -35,7 +41,7 @@ static const yoke_node *node_of(const yoke_flow *flow, const yoke_instruction *a
     return at->opcode == YOKE_OPCODE_KERNEL ? &graph_of(flow)->nodes[at->node] : NULL;
 }
 
-/* --- What runs on this rank alone ----------------------------------------------------------------- */
+/* --- What runs on this rank alone ------------------------------------------------------------- */
 
 /* An output may lie on an input only if the operator can do with that, and then exactly on it. */
 static yoke_status check_in_place(const yoke_flow *flow, const yoke_instruction *at, int output)
@@ -116,7 +122,7 @@ static yoke_status run_local(yoke_flow *flow, const yoke_instruction *at)
     return run_outputs(flow, at);
 }
 
-/* --- Transfers ------------------------------------------------------------------------------------ */
+/* --- Transfers -------------------------------------------------------------------------------- */
 
 /* An all_reduce may begin on storage that still stands under the name of what it reduces: no
  * instruction is needed to take it over. */
@@ -141,7 +147,7 @@ static yoke_status take_over(yoke_flow *flow, int buffer)
 static yoke_status run_start(yoke_flow *flow, const yoke_instruction *at)
 {
     const yoke_program_transfer *transfer = &flow->program->transfers[at->transfer];
-    int64_t *start = &flow->verify->ranks[flow->rank].start[at->transfer];
+    int64_t *start = &class_of(flow)->start[at->transfer];
     if (*start != YOKE_NOT_YET) {
         yoke_verify_text a;
         return FLOW_FAIL(flow, "is started a second time (%s)", instruction(flow, *start, &a));
@@ -165,16 +171,16 @@ static yoke_status run_start(yoke_flow *flow, const yoke_instruction *at)
 static yoke_status run_wait(yoke_flow *flow, const yoke_instruction *at)
 {
     const yoke_program_transfer *transfer = &flow->program->transfers[at->transfer];
-    yoke_verify_rank *rank = &flow->verify->ranks[flow->rank];
-    if (rank->start[at->transfer] == YOKE_NOT_YET) {
+    yoke_verify_class *known = class_of(flow);
+    if (known->start[at->transfer] == YOKE_NOT_YET) {
         return FLOW_FAIL(flow, "waits for what has not been started");
     }
-    if (rank->wait[at->transfer] != YOKE_NOT_YET) {
+    if (known->wait[at->transfer] != YOKE_NOT_YET) {
         yoke_verify_text a;
         return FLOW_FAIL(flow, "is waited for a second time (%s)",
-                         instruction(flow, rank->wait[at->transfer], &a));
+                         instruction(flow, known->wait[at->transfer], &a));
     }
-    rank->wait[at->transfer] = flow->at;
+    known->wait[at->transfer] = flow->at;
     if (transfer->in != YOKE_NO_BUFFER && transfer->in != transfer->out) {
         flow->hold[transfer->in].n_senders--;
     }
@@ -194,28 +200,28 @@ static yoke_status run(yoke_flow *flow, const yoke_instruction *at)
     return yoke_opcode_get(at->opcode)->ends ? run_wait(flow, at) : run_local(flow, at);
 }
 
-/* --- The end of the step -------------------------------------------------------------------------- */
+/* --- The end of the step ---------------------------------------------------------------------- */
 
 static yoke_status check_transfers_ended(const yoke_flow *flow)
 {
-    const yoke_verify_rank *rank = &flow->verify->ranks[flow->rank];
+    const yoke_verify_class *known = class_of(flow);
     for (int64_t i = 0; i < flow->program->n_transfers; i++) {
         const yoke_program_transfer *transfer = &flow->program->transfers[i];
         const char *name = graph_of(flow)->values[transfer->value].name;
-        if (rank->start[i] == YOKE_NOT_YET) {
+        if (known->start[i] == YOKE_NOT_YET) {
             return yoke_verify_fail(flow->verify, flow->rank, YOKE_NOT_YET,
                                     "transfer %lld, of %s (micro-batch %d), is never started",
                                     (long long)i, name, transfer->microbatch);
         }
-        if (rank->wait[i] == YOKE_NOT_YET) {
-            return yoke_verify_fail(flow->verify, flow->rank, rank->start[i],
+        if (known->wait[i] == YOKE_NOT_YET) {
+            return yoke_verify_fail(flow->verify, flow->rank, known->start[i],
                                     "is never waited for");
         }
     }
     return YOKE_OK;
 }
 
-/* What lasts, and what somebody will ask for, is there; parameters and the like were updated once. */
+/* What lasts, and what somebody will ask for, is there; parameters and so on were updated once. */
 static yoke_status check_end(yoke_flow *flow, int id)
 {
     const yoke_buffer *buffer = &flow->program->buffers[id];

@@ -116,7 +116,7 @@ static bool lives_between_steps(const yoke_flow *flow, int buffer)
 
 yoke_status yoke_flow_init(yoke_flow *flow, const yoke_verify *verify, int rank)
 {
-    const yoke_program *program = &verify->set->programs[rank];
+    const yoke_program *program = yoke_program_of(verify->set, rank);
     *flow = (yoke_flow){
         .verify = verify,
         .program = program,

@@ -1,328 +1,303 @@
 /*
- * Finds who meets whom. Messages between two ranks match in the order of their starts, and so do the
- * collectives of a group; tags, sizes and pieces are then compared, as a transport would have to
- * find them different at run time.
+ * Finds who meets whom. Messages between two ranks match in the order of their starts, and so do
+ * the collectives of a group (verify_groups.c); tags, sizes and pieces are then compared, as a
+ * transport would have to find them different at run time.
+ *
+ * Every pair of ranks that pp joins is looked at, but what is compared are the programs of their
+ * classes; so pairs of the same two classes are compared once. Where the pieces of two ends begin
+ * is not compared: pieces of one tensor on ranks that differ along pp alone are the same.
  */
 #include "program/verify.h"
 
-#include <stdlib.h>
-#include <string.h>
+/* --- Channels --------------------------------------------------------------------------------- */
 
-/* One rank's end of a transfer, ordered by channel: sender and receiver, or group and member. */
-typedef struct end {
-    int channel[2];
-    int64_t start;
-    yoke_verify_end at;
-} end;
-
-typedef struct ends {
-    end *end;
-    int64_t n;
-} ends;
-
-static int compare_channels(const end *a, const end *b)
+static const yoke_verify_channel *channel(const yoke_verify_matching *m, int rank, int index)
 {
-    int first = a->channel[0] - b->channel[0];
-    return first ? first : a->channel[1] - b->channel[1];
+    return &m->channels[(int64_t)m->verify->set->class_of[rank] * m->n_channels + index];
 }
 
-static int compare_ends(const void *a, const void *b)
+const yoke_verify_channel *yoke_verify_sends(const yoke_verify_matching *m, int rank, int to_stage)
 {
-    const end *x = (const end *)a;
-    const end *y = (const end *)b;
-    int channels = compare_channels(x, y);
-    return channels ? channels : (x->start < y->start ? -1 : x->start > y->start);
+    return channel(m, rank, to_stage);
 }
 
-static const yoke_program_transfer *transfer_of(const yoke_verify *verify, yoke_verify_end at)
+const yoke_verify_channel *yoke_verify_recvs(const yoke_verify_matching *m, int rank,
+                                             int from_stage)
 {
-    return &verify->set->programs[at.rank].transfers[at.transfer];
+    return channel(m, rank, m->verify->set->schedule.n_stages + from_stage);
 }
 
-static yoke_status fail_at(const yoke_verify *verify, const end *e, const char *reason)
+const yoke_verify_channel *yoke_verify_collectives(const yoke_verify_matching *m, int rank,
+                                                   int grouping)
 {
-    return yoke_verify_fail(verify, e->at.rank, e->start, "%s", reason);
+    return channel(m, rank, 2 * m->verify->set->schedule.n_stages + grouping);
 }
 
-/* Two ends that ought to be of one transfer are not. */
-static yoke_status fail_pair(const yoke_verify *verify, const end *a, const end *b,
-                             const char *what)
+static int channel_index(const yoke_program_set *set, const yoke_program_transfer *t)
+{
+    if (t->kind == YOKE_EXCHANGE_SEND) {
+        return t->stage;
+    }
+    return t->kind == YOKE_EXCHANGE_RECV ? set->schedule.n_stages + t->stage
+                                         : 2 * set->schedule.n_stages + t->grouping;
+}
+
+static yoke_status fail_at(const yoke_verify *verify, yoke_verify_end end, const char *reason)
+{
+    return yoke_verify_fail(verify, end.rank, yoke_verify_start(verify, end), "%s", reason);
+}
+
+yoke_status yoke_verify_fail_pair(const yoke_verify *verify, yoke_verify_end a, yoke_verify_end b,
+                                  const char *what)
 {
     yoke_verify_text other;
-    return yoke_verify_fail(verify, a->at.rank, a->start, "meets rank %d %s, which differs in %s",
-                            b->at.rank,
-                            yoke_verify_instruction(verify, b->at.rank, b->start, &other), what);
+    int64_t start = yoke_verify_start(verify, b);
+    return yoke_verify_fail(verify, a.rank, yoke_verify_start(verify, a),
+                            "meets rank %d %s, which differs in %s", b.rank,
+                            yoke_verify_instruction(verify, b.rank, start, &other), what);
 }
 
-/* --- Collecting ----------------------------------------------------------------------------------- */
-
-static yoke_status check_partners(const yoke_verify *verify, const end *e)
+/* The groups are those along the axis; along pp, of the stages that have the value. */
+static yoke_status check_grouping(const yoke_verify *verify, yoke_verify_end end)
 {
     const yoke_program_set *set = verify->set;
-    const yoke_program_transfer *transfer = transfer_of(verify, e->at);
-    if (transfer->kind == YOKE_EXCHANGE_SEND || transfer->kind == YOKE_EXCHANGE_RECV) {
-        bool good =
-            transfer->peer >= 0 && transfer->peer < set->n_ranks && transfer->peer != e->at.rank;
-        return good ? YOKE_OK : fail_at(verify, e, "has no other rank as its peer");
+    const yoke_program_transfer *t = yoke_verify_transfer(verify, end);
+    if (t->grouping < 0 || t->grouping >= set->n_groupings) {
+        return fail_at(verify, end, "names a group that is not there");
     }
-    bool good = transfer->group >= 0 && transfer->group < set->n_groups;
-    return good ? YOKE_OK : fail_at(verify, e, "names a group that is not there");
+    const yoke_grouping *its = &set->groupings[t->grouping];
+    const yoke_grouping wanted = {
+        .axis = t->axis, .stages = t->axis == YOKE_AXIS_PP ? set->stages[t->value] : UINT64_MAX};
+    int stage = yoke_mesh_coordinate(&set->mesh, end.rank, YOKE_AXIS_PP);
+    if (its->axis == YOKE_AXIS_PP && !(its->stages >> stage & 1u)) {
+        return fail_at(verify, end, "is over a group to which its rank does not belong");
+    }
+    bool equal = its->axis == wanted.axis && its->stages == wanted.stages;
+    return equal ? YOKE_OK
+                 : yoke_verify_fail(verify, end.rank, yoke_verify_start(verify, end),
+                                    "is over a group of %d ranks along %s that is not its group "
+                                    "along %s, of %d",
+                                    yoke_grouping_size(set, its), yoke_axis_name(its->axis),
+                                    yoke_axis_name(t->axis), yoke_grouping_size(set, &wanted));
 }
 
-static end end_of(const yoke_verify *verify, int rank, int transfer)
+static yoke_status check_partners(const yoke_verify *verify, yoke_verify_end end)
 {
-    const yoke_program_transfer *t = &verify->set->programs[rank].transfers[transfer];
-    end e = {.start = verify->ranks[rank].start[transfer], .at = {rank, transfer}};
-    e.channel[0] = t->kind == YOKE_EXCHANGE_SEND ? rank : t->peer;
-    e.channel[1] = t->kind == YOKE_EXCHANGE_SEND ? t->peer : rank;
+    const yoke_program_set *set = verify->set;
+    const yoke_program_transfer *t = yoke_verify_transfer(verify, end);
     if (t->kind != YOKE_EXCHANGE_SEND && t->kind != YOKE_EXCHANGE_RECV) {
-        e.channel[0] = t->group;
-        e.channel[1] = rank;
+        return check_grouping(verify, end);
     }
-    return e;
+    bool good = t->stage >= 0 && t->stage < set->schedule.n_stages &&
+                t->stage != yoke_mesh_coordinate(&set->mesh, end.rank, YOKE_AXIS_PP);
+    return good ? YOKE_OK : fail_at(verify, end, "has no other rank as its peer");
 }
 
-/* The ends of one sort: sends, receives, or collectives (YOKE_EXCHANGE_ALL_REDUCE_SUM and above). */
-static yoke_status collect(const yoke_verify *verify, yoke_exchange sort, ends *found)
+/* In the order of starts. */
+static yoke_status collect(yoke_verify_matching *m, int class_id)
 {
-    const yoke_program_set *set = verify->set;
-    int64_t n = 0;
-    for (int rank = 0; rank < set->n_ranks; rank++) {
-        n += set->programs[rank].n_transfers;
-    }
-    *found = (ends){.end = YOKE_ARENA_NEW(verify->arena, end, n)};
-    for (int rank = 0; rank < set->n_ranks; rank++) {
-        for (int i = 0; i < set->programs[rank].n_transfers; i++) {
-            yoke_exchange kind = set->programs[rank].transfers[i].kind;
-            yoke_exchange its =
-                kind > YOKE_EXCHANGE_ALL_REDUCE_SUM ? YOKE_EXCHANGE_ALL_REDUCE_SUM : kind;
-            if (its == sort) {
-                end e = end_of(verify, rank, i);
-                YOKE_TRY(check_partners(verify, &e));
-                found->end[found->n++] = e;
-            }
+    const yoke_program_set *set = m->verify->set;
+    const yoke_program *program = &set->classes[class_id];
+    for (int64_t i = 0; i < program->n_instructions; i++) {
+        const yoke_instruction *at = &program->instructions[i];
+        if (!yoke_opcode_get(at->opcode)->starts) {
+            continue;
         }
+        YOKE_TRY(check_partners(m->verify, (yoke_verify_end){program->rank, at->transfer}));
+        int index = channel_index(set, &program->transfers[at->transfer]);
+        yoke_verify_channel *c = &m->channels[(int64_t)class_id * m->n_channels + index];
+        c->transfer =
+            yoke_arena_grow(m->verify->arena, c->transfer, c->n, &c->capacity, sizeof *c->transfer);
+        c->transfer[c->n++] = at->transfer;
     }
-    qsort(found->end, (size_t)found->n, sizeof *found->end, compare_ends);
     return YOKE_OK;
 }
 
 /* A transport may count on this: a transfer is started only once the one `depth` before it in its
  * channel has been waited for. */
-static yoke_status check_depth(const yoke_verify *verify, const ends *found)
+static yoke_status check_depth(const yoke_verify_matching *m, int class_id)
 {
+    const yoke_verify *verify = m->verify;
+    int rank = verify->set->classes[class_id].rank;
     int depth = verify->set->depth;
-    for (int64_t i = depth; i < found->n; i++) {
-        const end *now = &found->end[i];
-        const end *before = &found->end[i - depth];
-        const yoke_verify_rank *rank = &verify->ranks[before->at.rank];
-        if (compare_channels(now, before) == 0 && rank->wait[before->at.transfer] > now->start) {
-            yoke_verify_text text;
-            return yoke_verify_fail(
-                verify, now->at.rank, now->start,
-                "is started before %s has been waited for; the set's depth is %d",
-                yoke_verify_instruction(verify, before->at.rank, before->start, &text), depth);
+    for (int k = 0; k < m->n_channels; k++) {
+        const yoke_verify_channel *c = &m->channels[(int64_t)class_id * m->n_channels + k];
+        for (int64_t i = depth; i < c->n; i++) {
+            int64_t start = verify->classes[class_id].start[c->transfer[i]];
+            int before = c->transfer[i - depth];
+            if (verify->classes[class_id].wait[before] > start) {
+                yoke_verify_text text;
+                return yoke_verify_fail(
+                    verify, rank, start,
+                    "is started before %s has been waited for; the set's depth is %d",
+                    yoke_verify_instruction(verify, rank, verify->classes[class_id].start[before],
+                                            &text),
+                    depth);
+            }
         }
     }
     return YOKE_OK;
 }
 
-static void add_meeting(yoke_verify *verify, const yoke_verify_end *at, int n)
+/* --- Meetings --------------------------------------------------------------------------------- */
+
+static int64_t number_of(const yoke_verify_matching *m, yoke_verify_end end)
 {
-    verify->meetings = yoke_arena_grow(verify->arena, verify->meetings, verify->n_meetings,
-                                       &verify->meetings_capacity, sizeof *verify->meetings);
-    verify->meetings[verify->n_meetings] = (yoke_verify_meeting){.ends = at, .n = n};
-    for (int i = 0; i < n; i++) {
-        verify->ranks[at[i].rank].meeting[at[i].transfer] = (int)verify->n_meetings;
-    }
-    verify->n_meetings++;
+    return m->first_end[m->verify->set->class_of[end.rank]] + end.transfer;
 }
 
-/* --- Messages ------------------------------------------------------------------------------------- */
-
-static yoke_status check_message(const yoke_verify *verify, const end *send, const end *recv)
+static int root_of(yoke_verify_matching *m, int64_t end)
 {
-    const yoke_program_transfer *s = transfer_of(verify, send->at);
-    const yoke_program_transfer *r = transfer_of(verify, recv->at);
+    while (m->joined[end] != end) {
+        m->joined[end] = m->joined[m->joined[end]];
+        end = m->joined[end];
+    }
+    return (int)end;
+}
+
+void yoke_verify_join(yoke_verify_matching *m, yoke_verify_end a, yoke_verify_end b)
+{
+    int x = root_of(m, number_of(m, a));
+    m->joined[root_of(m, number_of(m, b))] = x;
+}
+
+/* The ends of each meeting side by side. */
+static void fill_meetings(yoke_verify_matching *m)
+{
+    yoke_verify *verify = m->verify;
+    const yoke_program_set *set = verify->set;
+    int64_t n_ends = m->first_end[set->n_classes];
+    int *meeting_of = YOKE_ARENA_NEW(verify->arena, int, n_ends);
+    verify->meetings = YOKE_ARENA_NEW(verify->arena, yoke_verify_meeting, n_ends);
+    yoke_verify_end *ends = YOKE_ARENA_NEW(verify->arena, yoke_verify_end, n_ends);
+    for (int64_t e = 0; e < n_ends; e++) {
+        if (m->joined[e] == e) {
+            meeting_of[e] = verify->n_meetings++;
+        }
+    }
+    for (int64_t e = 0; e < n_ends; e++) {
+        verify->meetings[meeting_of[root_of(m, e)]].n++;
+    }
+    for (int i = 0; i < verify->n_meetings; i++) {
+        verify->meetings[i].ends = ends;
+        ends += verify->meetings[i].n;
+        verify->meetings[i].n = 0;
+    }
+    for (int class_id = 0; class_id < set->n_classes; class_id++) {
+        for (int t = 0; t < set->classes[class_id].n_transfers; t++) {
+            int id = meeting_of[root_of(m, m->first_end[class_id] + t)];
+            yoke_verify_meeting *meeting = &verify->meetings[id];
+            meeting->ends[meeting->n++] = (yoke_verify_end){set->classes[class_id].rank, t};
+            verify->classes[class_id].meeting[t] = id;
+        }
+    }
+}
+
+/* --- Messages --------------------------------------------------------------------------------- */
+
+static yoke_status check_message(const yoke_verify *verify, yoke_verify_end send,
+                                 yoke_verify_end recv)
+{
+    const yoke_program_transfer *s = yoke_verify_transfer(verify, send);
+    const yoke_program_transfer *r = yoke_verify_transfer(verify, recv);
     if (s->value != r->value || s->microbatch != r->microbatch) {
-        return fail_pair(verify, recv, send, "tensor");
+        return yoke_verify_fail_pair(verify, recv, send, "tensor");
     }
     if (s->tag != r->tag) {
-        return fail_pair(verify, recv, send, "tag");
+        return yoke_verify_fail_pair(verify, recv, send, "tag");
     }
-    if (s->elements != r->elements) {
-        return fail_pair(verify, recv, send, "size");
-    }
-    const yoke_shard *sent = &verify->set->programs[send->at.rank].buffers[s->in].shard;
-    const yoke_shard *wanted = &verify->set->programs[recv->at.rank].buffers[r->out].shard;
-    return yoke_shards_equal(sent, wanted) ? YOKE_OK : fail_pair(verify, recv, send, "piece");
+    return s->elements == r->elements ? YOKE_OK : yoke_verify_fail_pair(verify, recv, send, "size");
 }
 
-static yoke_status match_messages(yoke_verify *verify)
+/* All that one rank sends to another. */
+static yoke_status match_pair(yoke_verify_matching *m, int from, int to)
 {
-    ends sends;
-    ends recvs;
-    YOKE_TRY(collect(verify, YOKE_EXCHANGE_SEND, &sends));
-    YOKE_TRY(collect(verify, YOKE_EXCHANGE_RECV, &recvs));
-    int64_t s = 0;
-    int64_t r = 0;
-    while (s < sends.n || r < recvs.n) {
-        const end *send = &sends.end[s];
-        const end *recv = &recvs.end[r];
-        int order = s == sends.n ? 1 : (r == recvs.n ? -1 : compare_channels(send, recv));
-        if (order != 0) {
-            return order < 0 ? fail_at(verify, send, "is never received")
-                             : fail_at(verify, recv, "is never sent");
+    const yoke_mesh *mesh = &m->verify->set->mesh;
+    const yoke_verify_channel *sends =
+        yoke_verify_sends(m, from, yoke_mesh_coordinate(mesh, to, YOKE_AXIS_PP));
+    const yoke_verify_channel *recvs =
+        yoke_verify_recvs(m, to, yoke_mesh_coordinate(mesh, from, YOKE_AXIS_PP));
+    for (int64_t i = 0; i < sends->n || i < recvs->n; i++) {
+        if (i >= recvs->n) {
+            return fail_at(m->verify, (yoke_verify_end){from, sends->transfer[i]},
+                           "is never received");
         }
-        YOKE_TRY(check_message(verify, send, recv));
-        yoke_verify_end *at = YOKE_ARENA_NEW(verify->arena, yoke_verify_end, 2);
-        at[0] = send->at;
-        at[1] = recv->at;
-        add_meeting(verify, at, 2);
-        s++;
-        r++;
+        yoke_verify_end recv = {to, recvs->transfer[i]};
+        if (i >= sends->n) {
+            return fail_at(m->verify, recv, "is never sent");
+        }
+        yoke_verify_end send = {from, sends->transfer[i]};
+        YOKE_TRY(check_message(m->verify, send, recv));
+        yoke_verify_join(m, send, recv);
     }
-    YOKE_TRY(check_depth(verify, &sends));
-    return check_depth(verify, &recvs);
+    return YOKE_OK;
 }
 
-/* --- Collectives ---------------------------------------------------------------------------------- */
+/* All that the ranks of a class send to a stage; `matched` [classes] holds a mark for each class of
+ * receivers that has been compared. */
+static yoke_status match_messages(yoke_verify_matching *m, const yoke_program *program, int stage,
+                                  int *matched, int mark)
+{
+    const yoke_verify *verify = m->verify;
+    for (int rank = program->rank; rank >= 0; rank = verify->next_rank[rank]) {
+        int peer = yoke_mesh_neighbour(&verify->set->mesh, rank, YOKE_AXIS_PP, stage);
+        int *last = &matched[verify->set->class_of[peer]];
+        if (peer != rank && *last != mark) {
+            *last = mark;
+            YOKE_TRY(match_pair(m, rank, peer));
+        }
+    }
+    return YOKE_OK;
+}
 
-/* The group is the ranks that differ along the axis alone; along pp, those whose stage has the value. */
-static yoke_status check_group(const yoke_verify *verify, const end *first)
+static yoke_status match_all_messages(yoke_verify_matching *m)
+{
+    const yoke_program_set *set = m->verify->set;
+    int *matched = YOKE_ARENA_NEW(m->verify->arena, int, set->n_classes);
+    int mark = 0;
+    for (int class_id = 0; class_id < set->n_classes; class_id++) {
+        for (int stage = 0; stage < set->schedule.n_stages; stage++) {
+            YOKE_TRY(match_messages(m, &set->classes[class_id], stage, matched, ++mark));
+        }
+    }
+    return YOKE_OK;
+}
+
+/* --- The pass --------------------------------------------------------------------------------- */
+
+static yoke_verify_matching begin(yoke_verify *verify)
 {
     const yoke_program_set *set = verify->set;
-    const yoke_program_transfer *t = transfer_of(verify, first->at);
-    int members[YOKE_MAX_RANKS];
-    int n = 0;
-    for (int c = 0; c < set->mesh.size[t->axis]; c++) {
-        if (t->axis != YOKE_AXIS_PP || (set->stages[t->value] >> c & 1u)) {
-            members[n++] = yoke_mesh_neighbour(&set->mesh, first->at.rank, t->axis, c);
-        }
+    yoke_verify_matching m = {.verify = verify,
+                              .n_channels = 2 * set->schedule.n_stages + (int)set->n_groupings};
+    m.channels =
+        YOKE_ARENA_NEW(verify->arena, yoke_verify_channel, (int64_t)set->n_classes * m.n_channels);
+    m.first_end = YOKE_ARENA_NEW(verify->arena, int64_t, set->n_classes + 1);
+    for (int class_id = 0; class_id < set->n_classes; class_id++) {
+        m.first_end[class_id + 1] = m.first_end[class_id] + set->classes[class_id].n_transfers;
     }
-    bool equal = n == set->group_size[t->group] &&
-                 memcmp(members, set->group_ranks[t->group], sizeof(int) * (size_t)n) == 0;
-    return equal ? YOKE_OK
-                 : yoke_verify_fail(verify, first->at.rank, first->start,
-                                    "is over a group of %d ranks that is not its group along %s, "
-                                    "of %d",
-                                    set->group_size[t->group], yoke_axis_name(t->axis), n);
-}
-
-static bool has_pieces(yoke_exchange kind)
-{
-    return kind == YOKE_EXCHANGE_COPY || kind == YOKE_EXCHANGE_SUM;
-}
-
-/* `b` takes part in the same collective as the group's first member, `a`. */
-static yoke_status check_collective(const yoke_verify *verify, const end *a, const end *b)
-{
-    const yoke_program_transfer *x = transfer_of(verify, a->at);
-    const yoke_program_transfer *y = transfer_of(verify, b->at);
-    if (x->kind != y->kind || x->conversion != y->conversion || x->axis != y->axis) {
-        return fail_pair(verify, b, a, "kind");
+    m.joined = YOKE_ARENA_NEW(verify->arena, int, m.first_end[set->n_classes]);
+    for (int64_t e = 0; e < m.first_end[set->n_classes]; e++) {
+        m.joined[e] = (int)e;
     }
-    if (x->value != y->value || x->microbatch != y->microbatch) {
-        return fail_pair(verify, b, a, "tensor");
-    }
-    if (x->tag != y->tag) {
-        return fail_pair(verify, b, a, "tag");
-    }
-    if (!has_pieces(x->kind)) {
-        return x->elements == y->elements ? YOKE_OK : fail_pair(verify, b, a, "size");
-    }
-    for (int i = 0; x->in_shards != y->in_shards && i < verify->set->group_size[x->group]; i++) {
-        if (!yoke_shards_equal(&x->in_shards[i], &y->in_shards[i])) {
-            return fail_pair(verify, b, a, "pieces");
-        }
-    }
-    return YOKE_OK;
-}
-
-/* The collectives of one group: member i has ends[first[i]] to ends[first[i + 1]]. */
-typedef struct group_ends {
-    const end *end;
-    int group, n;
-    int64_t *first; /* [n + 1] */
-} group_ends;
-
-static bool has_round(const group_ends *g, int member, int64_t round)
-{
-    return g->first[member] + round < g->first[member + 1];
-}
-
-/* The `round`th collective of the group; at least one member has it. */
-static yoke_status match_round(yoke_verify *verify, const group_ends *g, int64_t round)
-{
-    const int *ranks = verify->set->group_ranks[g->group];
-    yoke_verify_end *at = YOKE_ARENA_NEW(verify->arena, yoke_verify_end, g->n);
-    int present = 0;
-    while (!has_round(g, present, round)) {
-        present++;
-    }
-    const end *first = &g->end[g->first[present] + round];
-    for (int i = 0; i < g->n; i++) {
-        if (!has_round(g, i, round)) {
-            return yoke_verify_fail(verify, first->at.rank, first->start,
-                                    "rank %d of its group takes no part", ranks[i]);
-        }
-        const end *e = &g->end[g->first[i] + round];
-        YOKE_TRY(check_collective(verify, first, e));
-        at[i] = e->at;
-    }
-    YOKE_TRY(check_group(verify, first));
-    if (has_pieces(transfer_of(verify, first->at)->kind)) {
-        YOKE_TRY(yoke_verify_pieces(verify, at, g->n));
-    }
-    add_meeting(verify, at, g->n);
-    return YOKE_OK;
-}
-
-/* The collectives of the group whose ends begin at `*from`, which moves behind them. */
-static yoke_status match_group(yoke_verify *verify, const ends *all, int64_t *from)
-{
-    const yoke_program_set *set = verify->set;
-    int group = all->end[*from].channel[0];
-    int n = set->group_size[group];
-    group_ends g = {.end = all->end,
-                    .group = group,
-                    .n = n,
-                    .first = YOKE_ARENA_NEW(verify->arena, int64_t, n + 1)};
-    int64_t most = 0;
-    for (int i = 0; i < n; i++) {
-        g.first[i] = *from;
-        while (*from < all->n && all->end[*from].channel[0] == group &&
-               all->end[*from].channel[1] == set->group_ranks[group][i]) {
-            ++*from;
-        }
-        most = *from - g.first[i] > most ? *from - g.first[i] : most;
-    }
-    g.first[n] = *from;
-    if (*from < all->n && all->end[*from].channel[0] == group) {
-        return fail_at(verify, &all->end[*from],
-                       "is over a group to which its rank does not belong");
-    }
-    for (int64_t round = 0; round < most; round++) {
-        YOKE_TRY(match_round(verify, &g, round));
-    }
-    return YOKE_OK;
-}
-
-static yoke_status match_collectives(yoke_verify *verify)
-{
-    ends all;
-    YOKE_TRY(collect(verify, YOKE_EXCHANGE_ALL_REDUCE_SUM, &all));
-    for (int64_t at = 0; at < all.n;) {
-        YOKE_TRY(match_group(verify, &all, &at));
-    }
-    return check_depth(verify, &all);
+    return m;
 }
 
 yoke_status yoke_verify_match(yoke_verify *verify)
 {
-    if (verify->set->depth < 1) {
-        return YOKE_FAIL(YOKE_CHECK, "the set's depth is %d; wants at least 1", verify->set->depth);
+    const yoke_program_set *set = verify->set;
+    if (set->depth < 1) {
+        return YOKE_FAIL(YOKE_CHECK, "the set's depth is %d; wants at least 1", set->depth);
     }
-    YOKE_TRY(match_messages(verify));
-    return match_collectives(verify);
+    yoke_verify_matching m = begin(verify);
+    for (int class_id = 0; class_id < set->n_classes; class_id++) {
+        YOKE_TRY(collect(&m, class_id));
+    }
+    YOKE_TRY(match_all_messages(&m));
+    YOKE_TRY(yoke_verify_groups(&m));
+    for (int class_id = 0; class_id < set->n_classes; class_id++) {
+        YOKE_TRY(check_depth(&m, class_id));
+    }
+    fill_meetings(&m);
+    return YOKE_OK;
 }

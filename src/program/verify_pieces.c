@@ -1,21 +1,12 @@
 /*
- * The pieces of a redistribution: whether what every member wants can be made of what all have.
+ * The pieces of a redistribution in one group: whether what every member wants can be made of what
+ * all have.
  *
  * Along one axis a tensor is cut on one dim, so pieces to be copied from must stand side by side on
- * it. Then each element is in exactly one of them, and one comparison a member is enough.
+ * it. Then each element is in exactly one of them, and one comparison a member is enough. To be
+ * summed, an element must be in all of them.
  */
 #include "program/verify.h"
-
-static yoke_status fail_at(const yoke_verify *verify, yoke_verify_end at, const char *reason)
-{
-    return yoke_verify_fail(verify, at.rank, verify->ranks[at.rank].start[at.transfer], "%s",
-                            reason);
-}
-
-static const yoke_program_transfer *transfer_of(const yoke_verify *verify, yoke_verify_end at)
-{
-    return &verify->set->programs[at.rank].transfers[at.transfer];
-}
 
 static bool differs(const yoke_shard *a, const yoke_shard *b, int dim)
 {
@@ -68,6 +59,22 @@ static bool join(const yoke_shard *pieces, int n, yoke_shard *all)
     return true;
 }
 
+/* What is in all of the pieces; extents below 0 where nothing is. */
+static yoke_shard intersect(const yoke_shard *pieces, int n)
+{
+    yoke_shard both = pieces[0];
+    for (int i = 1; i < n; i++) {
+        for (int d = 0; d < both.n_dims; d++) {
+            int64_t end = both.offset[d] + both.extent[d];
+            int64_t its_end = pieces[i].offset[d] + pieces[i].extent[d];
+            both.offset[d] =
+                pieces[i].offset[d] > both.offset[d] ? pieces[i].offset[d] : both.offset[d];
+            both.extent[d] = (its_end < end ? its_end : end) - both.offset[d];
+        }
+    }
+    return both;
+}
+
 static bool contains(const yoke_shard *outer, const yoke_shard *inner)
 {
     bool in = outer->n_dims == inner->n_dims;
@@ -78,39 +85,34 @@ static bool contains(const yoke_shard *outer, const yoke_shard *inner)
     return in || yoke_shard_elements(inner) == 0;
 }
 
-/* What the members say that they have and want is what their buffers are. */
-static yoke_status check_buffers(const yoke_verify *verify, const yoke_verify_end *members, int n)
+static yoke_status fail(const yoke_verify *verify, const yoke_verify_redistribution *r, int member,
+                        const char *reason)
 {
-    for (int i = 0; i < n; i++) {
-        const yoke_program_transfer *t = transfer_of(verify, members[i]);
-        const yoke_program *program = &verify->set->programs[members[i].rank];
-        if (!yoke_shards_equal(&t->in_shards[i], &program->buffers[t->in].shard)) {
-            return fail_at(verify, members[i], "its piece is not what its input holds");
-        }
-        if (!yoke_shards_equal(t->out_shard, &program->buffers[t->out].shard)) {
-            return fail_at(verify, members[i], "the piece that it wants is not its output");
-        }
-    }
-    return YOKE_OK;
+    /* A member of another class than the first starts it elsewhere, which only the class knows. */
+    int64_t start = yoke_verify_start(verify, r->end);
+    bool same = verify->set->class_of[r->members[member]] == verify->set->class_of[r->end.rank];
+    return same ? yoke_verify_fail(verify, r->members[member], start, "%s", reason)
+                : yoke_verify_fail(verify, r->end.rank, start, "rank %d of its group: %s",
+                                   r->members[member], reason);
 }
 
-yoke_status yoke_verify_pieces(const yoke_verify *verify, const yoke_verify_end *members, int n)
+yoke_status yoke_verify_pieces(const yoke_verify *verify, const yoke_verify_redistribution *r)
 {
-    YOKE_TRY(check_buffers(verify, members, n));
-    const yoke_program_transfer *first = transfer_of(verify, members[0]);
-    bool copies = first->kind == YOKE_EXCHANGE_COPY;
+    const yoke_program_transfer *t = yoke_verify_transfer(verify, r->end);
+    bool copies = t->kind == YOKE_EXCHANGE_COPY;
     yoke_shard all;
-    if (copies && !join(first->in_shards, n, &all)) {
-        return fail_at(verify, members[0], "the pieces of its members overlap or leave a gap");
+    for (int i = 0; i < r->n; i++) {
+        r->pieces[i] = yoke_program_shard(verify->set, r->members[i], r->source);
     }
-    for (int i = 0; i < n; i++) {
-        const yoke_program_transfer *t = transfer_of(verify, members[i]);
-        bool covered = !copies || contains(&all, t->out_shard);
-        for (int j = 0; !copies && covered && j < n; j++) {
-            covered = contains(&t->in_shards[j], t->out_shard);
-        }
-        if (!covered) {
-            return fail_at(verify, members[i], "wants elements that no member has");
+    if (!copies) {
+        all = intersect(r->pieces, r->n);
+    } else if (!join(r->pieces, r->n, &all)) {
+        return fail(verify, r, 0, "the pieces of its members overlap or leave a gap");
+    }
+    for (int i = 0; i < r->n; i++) {
+        yoke_shard wanted = yoke_program_shard(verify->set, r->members[i], t->value);
+        if (!contains(&all, &wanted)) {
+            return fail(verify, r, i, "wants elements that no member has");
         }
     }
     return YOKE_OK;

@@ -40,6 +40,8 @@ static yoke_status check_indices(const yoke_flow *flow, const yoke_instruction *
         good = good && at->transfer >= 0 && at->transfer < program->n_transfers;
         int value = good ? program->transfers[at->transfer].value : YOKE_NO_VALUE;
         good = good && value >= 0 && value < graph_of(flow)->n_values;
+        int stage = good ? program->transfers[at->transfer].stage : 0;
+        good = good && stage >= 0 && stage < flow->verify->set->schedule.n_stages;
     }
     if (known && at->opcode == YOKE_OPCODE_KERNEL) {
         good = good && at->node >= 0 && at->node < graph_of(flow)->n_nodes;
@@ -118,7 +120,7 @@ static yoke_status check_copy(const yoke_flow *flow, const yoke_instruction *at)
     return YOKE_OK;
 }
 
-/* --- Transfers ------------------------------------------------------------------------------------ */
+/* --- Transfers -------------------------------------------------------------------------------- */
 
 static bool is_all_reduce(yoke_exchange kind)
 {
@@ -163,7 +165,7 @@ static yoke_status check_size(const yoke_flow *flow, const yoke_program_transfer
 {
     int counted = transfer->out != YOKE_NO_BUFFER ? transfer->out : transfer->in;
     const yoke_buffer *buffer = &flow->program->buffers[counted];
-    int64_t elements = yoke_shard_elements(&buffer->shard);
+    int64_t elements = yoke_shape_elements(&buffer->shape);
     yoke_verify_text a;
     if (!is_due(buffer, transfer->value, transfer->microbatch)) {
         return FLOW_FAIL(flow, "moves %s instead of %s", tensor(flow, counted, &a),
@@ -173,6 +175,27 @@ static yoke_status check_size(const yoke_flow *flow, const yoke_program_transfer
         return FLOW_FAIL(flow, "moves %lld elements of %s, which has %lld here",
                          (long long)transfer->elements, tensor(flow, counted, &a),
                          (long long)elements);
+    }
+    return YOKE_OK;
+}
+
+/* Pieces are those of the tensor that the graph converts, and become those of the result. */
+static yoke_status check_redistribution(const yoke_flow *flow,
+                                        const yoke_program_transfer *transfer)
+{
+    if (transfer->kind != YOKE_EXCHANGE_COPY && transfer->kind != YOKE_EXCHANGE_SUM) {
+        return YOKE_OK;
+    }
+    const yoke_graph *graph = graph_of(flow);
+    int producer = graph->values[transfer->value].producer;
+    const yoke_node *node = producer != YOKE_NO_NODE ? &graph->nodes[producer] : NULL;
+    bool converts = node && node->op == YOKE_OP_CONVERT && node->axis == transfer->axis &&
+                    node->conversion == transfer->conversion;
+    const yoke_buffer *in = &flow->program->buffers[transfer->in];
+    if (!converts || !is_due(in, node->in[0], transfer->microbatch)) {
+        yoke_verify_text a;
+        return FLOW_FAIL(flow, "makes %s of %s, which it is not made of",
+                         graph->values[transfer->value].name, tensor(flow, transfer->in, &a));
     }
     return YOKE_OK;
 }
@@ -191,5 +214,6 @@ yoke_status yoke_verify_shape(const yoke_flow *flow, const yoke_instruction *at)
     }
     const yoke_program_transfer *transfer = &flow->program->transfers[at->transfer];
     YOKE_TRY(check_ends(flow, at, transfer));
-    return check_size(flow, transfer);
+    YOKE_TRY(check_size(flow, transfer));
+    return check_redistribution(flow, transfer);
 }

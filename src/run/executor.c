@@ -5,9 +5,13 @@
 struct yoke_executor {
     yoke_executor_request at;
     const yoke_program *program;
+    yoke_arena *arena;
     yoke_kernel_call *calls;  /* [instructions] */
     yoke_transfer *transfers; /* [transfers] */
     yoke_request *requests;   /* [transfers] */
+
+    /* [values] of what is redistributed to them, the pieces of each member and then the own one */
+    const yoke_shard **pieces;
 };
 
 /* --- Binding ---------------------------------------------------------------------------------- */
@@ -18,14 +22,20 @@ static void *address(const yoke_executor *executor, int buffer)
     return none ? NULL : executor->at.slab + executor->program->buffers[buffer].offset;
 }
 
+/* This rank's piece, where it begins included. */
+static yoke_shard shard_of(const yoke_executor *executor, int buffer)
+{
+    yoke_value value = executor->program->buffers[buffer].value;
+    return yoke_program_shard(executor->at.set, executor->at.rank, value);
+}
+
 /* As the kernel sees it; what is not read, or not here, has neither data nor extent. */
-static yoke_tensor tensor_of(const yoke_program *program, int buffer, char *slab)
+static yoke_tensor tensor_of(const yoke_executor *executor, int buffer)
 {
     if (buffer == YOKE_NO_BUFFER) {
         return (yoke_tensor){0};
     }
-    const yoke_buffer *b = &program->buffers[buffer];
-    return (yoke_tensor){.data = slab + b->offset, .shard = b->shard};
+    return (yoke_tensor){.data = address(executor, buffer), .shard = shard_of(executor, buffer)};
 }
 
 /* Fills `tensors` with the operands, inputs first; returns how many inputs there are. What another
@@ -37,7 +47,7 @@ static int bind_operands(const yoke_executor *executor, const yoke_instruction *
     int n = 0, n_in = 0;
     for (int i = 0; i < instruction->n_in + instruction->n_out; i++) {
         if (op != YOKE_OP_ADD || operands[i] != YOKE_NO_BUFFER) {
-            tensors[n++] = tensor_of(executor->program, operands[i], executor->at.slab);
+            tensors[n++] = tensor_of(executor, operands[i]);
             n_in += i < instruction->n_in;
         }
     }
@@ -55,7 +65,7 @@ static void bind_kernel(yoke_arena *arena, yoke_executor *executor,
     if (node->op == YOKE_OP_CONVERT) {
         yoke_attributes *own = YOKE_ARENA_NEW(arena, yoke_attributes, 1);
         *own = node->attributes;
-        own->sign = instruction->keeps;
+        own->sign = yoke_program_keeps(executor->at.set, executor->at.rank, node);
         attributes = own;
     }
     *call = (yoke_kernel_call){
@@ -71,8 +81,45 @@ static void bind_kernel(yoke_arena *arena, yoke_executor *executor,
     };
 }
 
-static yoke_transfer bind_transfer(const yoke_executor *executor,
-                                   const yoke_program_transfer *transfer)
+/* Of a redistribution, the pieces that the members have; the same for all micro-batches. */
+static const yoke_shard *bind_pieces(yoke_executor *executor, const yoke_program_transfer *transfer)
+{
+    const yoke_program_set *set = executor->at.set;
+    const yoke_shard **bound = &executor->pieces[transfer->value];
+    if (*bound) {
+        return *bound;
+    }
+    const yoke_grouping *grouping = &set->groupings[transfer->grouping];
+    yoke_value source = executor->program->buffers[transfer->in].value;
+    int n = yoke_grouping_size(set, grouping);
+    int *members = YOKE_ARENA_NEW(executor->arena, int, n);
+    yoke_shard *pieces = YOKE_ARENA_NEW(executor->arena, yoke_shard, n + 1);
+    yoke_grouping_members(set, grouping, yoke_grouping_find(set, grouping, executor->at.rank),
+                          members);
+    for (int i = 0; i < n; i++) {
+        pieces[i] = yoke_program_shard(set, members[i], source);
+    }
+    pieces[n] = shard_of(executor, transfer->out); /* what this rank wants */
+    *bound = pieces;
+    return pieces;
+}
+
+static void bind_collective(yoke_executor *executor, const yoke_program_transfer *transfer,
+                            yoke_transfer *bound)
+{
+    const yoke_program_set *set = executor->at.set;
+    const yoke_grouping *grouping = &set->groupings[transfer->grouping];
+    bound->group = executor->at.first_group + yoke_grouping_find(set, grouping, executor->at.rank);
+    for (int g = 0; g < transfer->grouping; g++) {
+        bound->group += yoke_grouping_n_groups(set, &set->groupings[g]);
+    }
+    if (transfer->kind == YOKE_EXCHANGE_COPY || transfer->kind == YOKE_EXCHANGE_SUM) {
+        bound->in_shards = bind_pieces(executor, transfer);
+        bound->out_shard = bound->in_shards + yoke_grouping_size(set, grouping);
+    }
+}
+
+static yoke_transfer bind_transfer(yoke_executor *executor, const yoke_program_transfer *transfer)
 {
     static const yoke_transfer_kind kinds[] = {
         [YOKE_EXCHANGE_SEND] = YOKE_TRANSFER_SEND,
@@ -82,28 +129,32 @@ static yoke_transfer bind_transfer(const yoke_executor *executor,
         [YOKE_EXCHANGE_COPY] = YOKE_TRANSFER_REDISTRIBUTE_COPY,
         [YOKE_EXCHANGE_SUM] = YOKE_TRANSFER_REDISTRIBUTE_SUM,
     };
-    return (yoke_transfer){
+    yoke_transfer bound = {
         .kind = kinds[transfer->kind],
-        .group = executor->at.first_group + transfer->group,
-        .peer = transfer->peer,
         .tag = transfer->tag,
         .elements = transfer->elements,
         .in = address(executor, transfer->in),
         .out = address(executor, transfer->out),
-        .in_shards = transfer->in_shards,
-        .out_shard = transfer->out_shard,
     };
+    if (transfer->kind == YOKE_EXCHANGE_SEND || transfer->kind == YOKE_EXCHANGE_RECV) {
+        bound.peer = yoke_program_peer(executor->at.set, executor->at.rank, transfer);
+    } else {
+        bind_collective(executor, transfer, &bound);
+    }
+    return bound;
 }
 
 yoke_executor *yoke_executor_create(yoke_arena *arena, const yoke_executor_request *request)
 {
-    const yoke_program *program = &request->set->programs[request->rank];
+    const yoke_program *program = yoke_program_of(request->set, request->rank);
     yoke_executor *executor = YOKE_ARENA_NEW(arena, yoke_executor, 1);
     executor->at = *request;
     executor->program = program;
+    executor->arena = arena;
     executor->calls = YOKE_ARENA_NEW(arena, yoke_kernel_call, program->n_instructions);
     executor->transfers = YOKE_ARENA_NEW(arena, yoke_transfer, program->n_transfers);
     executor->requests = YOKE_ARENA_NEW(arena, yoke_request, program->n_transfers);
+    executor->pieces = YOKE_ARENA_NEW(arena, const yoke_shard *, request->set->graph->n_values);
     for (int64_t i = 0; i < program->n_instructions; i++) {
         if (program->instructions[i].opcode == YOKE_OPCODE_KERNEL) {
             bind_kernel(arena, executor, &program->instructions[i], &executor->calls[i]);
@@ -123,8 +174,9 @@ static void run_load(const yoke_executor *executor, const yoke_instruction *inst
     int id = executor->program->operands[instruction->operands];
     const yoke_buffer *buffer = &executor->program->buffers[id];
     const char *name = executor->at.set->graph->values[buffer->value].name;
+    yoke_shard shard = shard_of(executor, id);
     bool known = executor->at.load(executor->at.load_user, name, step, instruction->microbatch,
-                                   &buffer->shard, address(executor, id));
+                                   &shard, address(executor, id));
     YOKE_ASSERT(known);
 }
 
@@ -188,6 +240,19 @@ void *yoke_executor_find(const yoke_executor *executor, yoke_value value)
 
 enum { MAX_SHAPED = 8 };
 
+/* A piece without data. Where it begins differs between the ranks of a class, and scratch does not
+ * depend on it. */
+static yoke_tensor shape_of(const yoke_program *program, int buffer)
+{
+    yoke_tensor tensor = {0};
+    if (buffer != YOKE_NO_BUFFER) {
+        const yoke_shape *shape = &program->buffers[buffer].shape;
+        tensor.shard.n_dims = shape->n_dims;
+        memcpy(tensor.shard.extent, shape->extent, sizeof shape->extent);
+    }
+    return tensor;
+}
+
 int64_t yoke_executor_scratch_bytes(const yoke_graph *graph, const yoke_program *program,
                                     const yoke_instruction *instruction, void *user)
 {
@@ -197,7 +262,7 @@ int64_t yoke_executor_scratch_bytes(const yoke_graph *graph, const yoke_program 
     }
     yoke_tensor tensors[MAX_SHAPED + YOKE_MAX_OUTPUTS];
     for (int i = 0; i < instruction->n_in + instruction->n_out; i++) {
-        tensors[i] = tensor_of(program, program->operands[instruction->operands + i], NULL);
+        tensors[i] = shape_of(program, program->operands[instruction->operands + i]);
     }
     yoke_kernel_call call = {
         .in = tensors,

@@ -78,14 +78,15 @@ static yoke_status join(const yoke_session *session, yoke_value value, bool comp
 {
     const yoke_value_info *info = &session->train.graph->values[value];
     for (int r = 0; r < session->n_ranks; r++) {
-        const yoke_program *program = &session->train.set->programs[r];
+        const yoke_program *program = yoke_program_of(session->train.set, r);
         int id = yoke_program_find(program, value, YOKE_ONCE_A_STEP);
         if (id == YOKE_NO_BUFFER || is_first_holder(session, value, r) == compare) {
             continue;
         }
         joining j = {
             .whole = out, .piece = piece_of(session, r, &program->buffers[id]), .compare = compare};
-        visit_runs(&info->shape, &program->buffers[id].shard, join_run, &j);
+        yoke_shard shard = yoke_program_shard(session->train.set, r, value);
+        visit_runs(&info->shape, &shard, join_run, &j);
         if (j.differs) {
             return YOKE_FAIL(YOKE_CHECK, "%s: rank %d holds other bits than its first replica",
                              info->name, r);
@@ -133,13 +134,14 @@ yoke_status yoke_session_load(yoke_session *session, int index, const float *in)
         }
     }
     for (int r = 0; r < session->n_ranks; r++) {
-        const yoke_program *program = &session->train.set->programs[r];
+        const yoke_program *program = yoke_program_of(session->train.set, r);
         int id = yoke_program_find(program, value, YOKE_ONCE_A_STEP);
         if (id != YOKE_NO_BUFFER) {
             /* The pieces are only read from `whole`; the struct serves both directions. */
             joining j = {.piece = piece_of(session, r, &program->buffers[id])};
             memcpy(&j.whole, &in, sizeof in);
-            visit_runs(&info->shape, &program->buffers[id].shard, cut_run, &j);
+            yoke_shard shard = yoke_program_shard(session->train.set, r, value);
+            visit_runs(&info->shape, &shard, cut_run, &j);
         }
     }
     return YOKE_OK;
@@ -191,13 +193,14 @@ static void join_logits(const yoke_session *session, float *out)
     const yoke_value_info *info = &graph->values[graph->logits];
     int64_t elements = yoke_shape_elements(&info->shape);
     for (int r = 0; r < session->n_ranks; r++) {
-        const yoke_program *program = &session->logits.set->programs[r];
+        const yoke_program *program = yoke_program_of(session->logits.set, r);
         for (int m = 0; m < session->config.microbatches; m++) {
             int id = yoke_program_find(program, graph->logits, m);
             if (id != YOKE_NO_BUFFER) {
                 joining j = {.whole = out + m * elements,
                              .piece = piece_of(session, r, &program->buffers[id])};
-                visit_runs(&info->shape, &program->buffers[id].shard, join_run, &j);
+                yoke_shard shard = yoke_program_shard(session->logits.set, r, graph->logits);
+                visit_runs(&info->shape, &shard, join_run, &j);
             }
         }
     }
@@ -209,7 +212,7 @@ static yoke_status prepare_logits(yoke_session *session)
         YOKE_TRY(yoke_session_plan_create(session, YOKE_USE_LOGITS, &session->logits));
     }
     for (int r = 0; r < session->n_ranks; r++) {
-        size_t bytes = (size_t)session->logits.set->programs[r].slab_bytes;
+        size_t bytes = (size_t)yoke_program_of(session->logits.set, r)->slab_bytes;
         YOKE_TRY(yoke_session_enlarge(session, r, bytes));
     }
     return ensure_initialised(session);

@@ -59,8 +59,8 @@ static bool leads(const loop *l)
 {
     const yoke_session *session = l->session;
     for (int r = 0; r < session->n_ranks; r++) {
-        int buffer = yoke_program_find(&session->train.set->programs[r], session->train.graph->loss,
-                                       YOKE_ONCE_A_STEP);
+        int buffer = yoke_program_find(yoke_program_of(session->train.set, r),
+                                       session->train.graph->loss, YOKE_ONCE_A_STEP);
         if (buffer != YOKE_NO_BUFFER) {
             return r == l->rank;
         }

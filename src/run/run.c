@@ -28,6 +28,15 @@ static const yoke_session_plan *const *plans_of(const yoke_session *session,
     return plans;
 }
 
+static int count_groups(const yoke_program_set *set)
+{
+    int n = 0;
+    for (int64_t g = 0; set && g < set->n_groupings; g++) {
+        n += yoke_grouping_n_groups(set, &set->groupings[g]);
+    }
+    return n;
+}
+
 /* Groups and instructions of the plans before this one. */
 static void offsets_of(const yoke_session *session, const yoke_session_plan *plan, int *groups,
                        int64_t *marks)
@@ -37,33 +46,49 @@ static void offsets_of(const yoke_session *session, const yoke_session_plan *pla
     *marks = 0;
     for (const yoke_session_plan *const *p = plans_of(session, plans); *p && *p != plan; p++) {
         int64_t most = 0;
-        for (int r = 0; (*p)->set && r < session->n_ranks; r++) {
-            int64_t n = (*p)->set->programs[r].n_instructions;
+        for (int c = 0; (*p)->set && c < (*p)->set->n_classes; c++) {
+            int64_t n = (*p)->set->classes[c].n_instructions;
             most = n > most ? n : most;
         }
-        *groups += (*p)->set ? (*p)->set->n_groups : 0;
+        *groups += count_groups((*p)->set);
         *marks += most;
     }
 }
 
-yoke_status yoke_session_world_create(const yoke_session *session, size_t user_bytes,
-                                      yoke_world **world)
+/* The lists of the groups of a set, in the order in which executors number them. */
+static void list_groups(yoke_arena *arena, const yoke_program_set *set, int *sizes,
+                        const int **ranks)
+{
+    for (int64_t g = 0; g < set->n_groupings; g++) {
+        const yoke_grouping *grouping = &set->groupings[g];
+        int n_groups = yoke_grouping_n_groups(set, grouping);
+        int size = yoke_grouping_size(set, grouping);
+        for (int i = 0; i < n_groups; i++) {
+            int *members = YOKE_ARENA_NEW(arena, int, size);
+            yoke_grouping_members(set, grouping, i, members);
+            *sizes++ = size;
+            *ranks++ = members;
+        }
+    }
+}
+
+static yoke_status create_world(const yoke_session *session, size_t user_bytes, yoke_arena *arena,
+                                yoke_world **world)
 {
     const yoke_session_plan *plans[4];
-    yoke_arena *arena;
-    YOKE_TRY(yoke_arena_create(&arena, 0));
     int n_groups = 0, depth = 1;
-    int *sizes = NULL;
-    const int **ranks = NULL;
-    int64_t sizes_capacity = 0, ranks_capacity = 0;
     for (const yoke_session_plan *const *p = plans_of(session, plans); *p; p++) {
-        for (int g = 0; (*p)->set && g < (*p)->set->n_groups; g++) {
-            sizes = yoke_arena_grow(arena, sizes, n_groups, &sizes_capacity, sizeof *sizes);
-            ranks = yoke_arena_grow(arena, ranks, n_groups, &ranks_capacity, sizeof *ranks);
-            sizes[n_groups] = (*p)->set->group_size[g];
-            ranks[n_groups++] = (*p)->set->group_ranks[g];
-        }
+        n_groups += count_groups((*p)->set);
         depth = (*p)->set && (*p)->set->depth > depth ? (*p)->set->depth : depth;
+    }
+    int *sizes = YOKE_ARENA_NEW(arena, int, n_groups);
+    const int **ranks = YOKE_ARENA_NEW(arena, const int *, n_groups);
+    int n = 0;
+    for (const yoke_session_plan *const *p = plans_of(session, plans); *p; p++) {
+        if ((*p)->set) {
+            list_groups(arena, (*p)->set, sizes + n, ranks + n);
+        }
+        n += count_groups((*p)->set);
     }
     yoke_world_options options = {
         .n_ranks = session->n_ranks,
@@ -74,7 +99,15 @@ yoke_status yoke_session_world_create(const yoke_session *session, size_t user_b
         .timeout_s = session->config.timeout_s,
         .user_bytes = user_bytes,
     };
-    yoke_status status = yoke_world_create(&options, world);
+    return yoke_world_create(&options, world);
+}
+
+yoke_status yoke_session_world_create(const yoke_session *session, size_t user_bytes,
+                                      yoke_world **world)
+{
+    yoke_arena *arena;
+    YOKE_TRY(yoke_arena_create(&arena, 0));
+    yoke_status status = create_world(session, user_bytes, arena, world);
     yoke_arena_destroy(arena);
     return status;
 }
@@ -100,7 +133,8 @@ static const char *describe(void *user, int rank, int64_t mark, char *buffer, in
         int groups;
         int64_t first;
         offsets_of(session, *p, &groups, &first);
-        if ((*p)->set && mark >= first && mark - first < (*p)->set->programs[rank].n_instructions) {
+        if ((*p)->set && mark >= first &&
+            mark - first < yoke_program_of((*p)->set, rank)->n_instructions) {
             return name_instruction((*p)->set, rank, mark - first, buffer, buffer_bytes);
         }
     }

@@ -108,11 +108,11 @@ static yoke_status check_length(const yoke_session *session)
 static void settle_bytes(yoke_session *session)
 {
     for (int r = 0; r < session->n_ranks; r++) {
-        const yoke_program *train = &session->train.set->programs[r];
+        const yoke_program *train = yoke_program_of(session->train.set, r);
         int64_t slab = train->slab_bytes;
         const yoke_program_set *evaluation = session->evaluation.set;
-        if (evaluation && evaluation->programs[r].slab_bytes > slab) {
-            slab = evaluation->programs[r].slab_bytes;
+        if (evaluation && yoke_program_of(evaluation, r)->slab_bytes > slab) {
+            slab = yoke_program_of(evaluation, r)->slab_bytes;
         }
         session->slab_bytes[r] = (size_t)slab;
         session->bytes[r] = (yoke_rank_bytes){
@@ -198,6 +198,18 @@ void yoke_session_destroy(yoke_session *session)
 
 /* --- Memory ----------------------------------------------------------------------------------- */
 
+/* What is planned may be larger than what one machine runs. */
+static yoke_status check_ranks(const yoke_session *session)
+{
+    if (session->n_ranks > YOKE_MAX_WORLD_RANKS) {
+        return YOKE_FAIL(YOKE_BAD_INPUT,
+                         "mesh %s has %d ranks, and at most %d can run on one machine: use a "
+                         "smaller mesh; `yoke verify` plans larger ones",
+                         session->config.mesh, session->n_ranks, YOKE_MAX_WORLD_RANKS);
+    }
+    return YOKE_OK;
+}
+
 static yoke_status check_memory(const yoke_session *session)
 {
     int64_t planned = 0;
@@ -237,6 +249,7 @@ yoke_status yoke_session_allocate(yoke_session *session)
     if (session->slabs) {
         return YOKE_OK;
     }
+    YOKE_TRY(check_ranks(session));
     YOKE_TRY(check_memory(session));
     yoke_status status = map_slabs(session);
     if (status) { /* all or none: the next call tries again */
@@ -294,13 +307,14 @@ static void initialise_parameter(const yoke_session *session, const yoke_value_i
 
 void yoke_session_initialise(const yoke_session *session, int rank)
 {
-    const yoke_program *program = &session->train.set->programs[rank];
+    const yoke_program *program = yoke_program_of(session->train.set, rank);
     for (int64_t b = 0; b < program->n_buffers; b++) {
         const yoke_buffer *buffer = &program->buffers[b];
         const yoke_value_info *info = &session->train.graph->values[buffer->value];
         float *out = (float *)(void *)(session->slabs[rank] + buffer->offset);
         if (info->kind == YOKE_VALUE_PARAMETER) {
-            initialise_parameter(session, info, &buffer->shard, out);
+            yoke_shard shard = yoke_program_shard(session->train.set, rank, buffer->value);
+            initialise_parameter(session, info, &shard, out);
         } else if (info->kind == YOKE_VALUE_STATE) {
             memset(out, 0, (size_t)buffer->bytes);
         }

@@ -28,6 +28,9 @@
 typedef struct yoke_world yoke_world;       /* the memory that the ranks of one job share */
 typedef struct yoke_endpoint yoke_endpoint; /* one rank's end of it */
 
+/* Ranks of one world: `local` keeps room for messages between any two of them. */
+enum { YOKE_MAX_WORLD_RANKS = 1024 };
+
 typedef enum yoke_transfer_kind {
     YOKE_TRANSFER_SEND,
     YOKE_TRANSFER_RECV,

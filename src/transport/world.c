@@ -43,9 +43,9 @@ static yoke_status check_group(const yoke_world_options *options, int group)
 
 static yoke_status check_options(const yoke_world_options *options)
 {
-    if (options->n_ranks < 1 || options->n_ranks > YOKE_MAX_RANKS) {
+    if (options->n_ranks < 1 || options->n_ranks > YOKE_MAX_WORLD_RANKS) {
         return YOKE_FAIL(YOKE_BAD_INPUT, "%d ranks; a world has 1 to %d", options->n_ranks,
-                         YOKE_MAX_RANKS);
+                         YOKE_MAX_WORLD_RANKS);
     }
     if (options->depth < 0 || options->depth > YOKE_MAX_DEPTH) {
         return YOKE_FAIL(YOKE_BAD_INPUT,
