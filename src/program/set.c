@@ -308,8 +308,9 @@ static double received_bytes(const yoke_program_set *set, const yoke_program_tra
     }
     int n = yoke_grouping_size(set, &set->groupings[transfer->grouping]);
     double whole = (double)transfer->elements;
-    bool whole_is_in =
-        transfer->kind == YOKE_EXCHANGE_SUM || transfer->conversion == YOKE_CONVERT_ALL_TO_ALL;
+    bool whole_is_in = transfer->kind == YOKE_EXCHANGE_SUM ||
+                       transfer->conversion == YOKE_CONVERT_ALL_TO_ALL ||
+                       transfer->conversion == YOKE_CONVERT_ROTATE;
     if (whole_is_in) {
         whole *= n; /* elements counts what comes out, one piece of n */
     }

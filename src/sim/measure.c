@@ -48,7 +48,7 @@ static double received_bytes(const yoke_program_set *set, const yoke_program_tra
     if (transfer->kind == YOKE_EXCHANGE_RECV) {
         return 4.0 * (double)transfer->elements;
     }
-    int n = set->group_size[transfer->group];
+    int n = yoke_grouping_size(set, &set->groupings[transfer->grouping]);
     double whole = (double)transfer->elements;
     if (transfer->kind == YOKE_EXCHANGE_SUM || transfer->conversion == YOKE_CONVERT_ALL_TO_ALL ||
         transfer->conversion == YOKE_CONVERT_ROTATE) {
@@ -78,7 +78,8 @@ static void count_moved(measuring *m, const yoke_program *program)
         const yoke_instruction *instruction = &program->instructions[i];
         if (yoke_opcode_get(instruction->opcode)->starts) {
             const yoke_program_transfer *t = &program->transfers[instruction->transfer];
-            m->out->moved[t->axis][traffic_of(m, instruction, t)] += received_bytes(m->set, t);
+            m->out->moved[t->axis][traffic_of(m, instruction, t)] +=
+                program->n_ranks * received_bytes(m->set, t);
         }
     }
 }
@@ -154,10 +155,10 @@ yoke_plan_measures yoke_plan_measure(const yoke_program_set *set, yoke_arena *ar
         .for_layers = find_kept(set->graph, is_layer, arena),
         .out = &out,
     };
-    for (int rank = 0; rank < set->n_ranks; rank++) {
-        const yoke_program *program = &set->programs[rank];
+    for (int i = 0; i < set->n_classes; i++) {
+        const yoke_program *program = &set->classes[i];
         count_moved(&m, program);
-        hold(&m, program, yoke_mesh_coordinate(&set->mesh, rank, YOKE_AXIS_PP));
+        hold(&m, program, yoke_mesh_coordinate(&set->mesh, program->rank, YOKE_AXIS_PP));
     }
     return out;
 }
