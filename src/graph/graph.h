@@ -10,6 +10,19 @@
 #include "base/memory.h"
 #include "op/op.h"
 
+/* X(enumerator, name, help): what the backward pass of a block computes again instead of keeping. */
+#define YOKE_RECOMPUTE_LIST(X)                                                                     \
+    X(NONE, none, "nothing")                                                                       \
+    X(SELECTIVE, selective, "what is cheap: all but matrix products")                              \
+    X(FULL, full, "everything from the block's inputs on")
+
+typedef enum yoke_recompute {
+#define YOKE_RECOMPUTE_ENUM(upper, lower, help) YOKE_RECOMPUTE_##upper,
+    YOKE_RECOMPUTE_LIST(YOKE_RECOMPUTE_ENUM)
+#undef YOKE_RECOMPUTE_ENUM
+        YOKE_N_RECOMPUTES
+} yoke_recompute;
+
 struct yoke_graph {
     yoke_arena *arena;
     yoke_status error; /* the first; owned */
@@ -40,6 +53,8 @@ struct yoke_graph {
      * NULL before autodiff. */
     yoke_value *gradients;
 
+    const yoke_recompute *recompute; /* [n_blocks]; NULL: nothing is computed again */
+
     yoke_mesh mesh; /* of layout inference */
     bool has_layouts;
 };
@@ -54,6 +69,21 @@ yoke_status yoke_graph_differentiate(yoke_graph *graph) YOKE_MUST_USE;
 /* Adds the tail: gradient norm, control, and the update of every parameter. Needs gradients. */
 yoke_status yoke_graph_optimize(yoke_graph *graph, const yoke_optimizer *optimizer) YOKE_MUST_USE;
 
+/* Lets the backward pass of each block compute again what choice[block] says, from what is kept. The
+ * block of the loss keeps everything: its backward pass follows at once. At most once, after
+ * differentiation, before layouts. */
+void yoke_graph_recompute(yoke_graph *graph, const yoke_recompute *choice);
+
+const char *yoke_recompute_name(yoke_recompute level);
+
+/* "h.0 to h.3 full, h.4 selective": the blocks that compute something again, or "nothing". Returns
+ * buffer. */
+const char *yoke_graph_recompute_print(const yoke_graph *graph, char *buffer, int buffer_bytes);
+
+/* Work that a block does twice for a micro-batch, on the scale of flops: products, and for the rest a
+ * pass over the results. */
+double yoke_graph_recompute_flops(const yoke_graph *graph, int block);
+
 /* Keeps a value to the end of the step and gives it to whoever asks. */
 void yoke_graph_keep(yoke_graph *graph, yoke_value value);
 
@@ -62,7 +92,7 @@ void yoke_graph_keep(yoke_graph *graph, yoke_value value);
 yoke_status yoke_graph_verify(const yoke_graph *graph) YOKE_MUST_USE;
 
 /* Floating-point operations of one micro-batch, forward and backward, of the whole batch; of one
- * block if block >= 0. */
+ * block if block >= 0. Those of the model: what is computed again is not counted. */
 double yoke_graph_flops(const yoke_graph *graph, int block);
 
 const char *yoke_region_name(yoke_region region);

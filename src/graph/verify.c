@@ -56,7 +56,7 @@ double yoke_graph_flops(const yoke_graph *graph, int block)
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const yoke_node *node = &graph->nodes[i];
         const yoke_op_def *def = yoke_op_get(node->op);
-        if (def->flops && (block < 0 || node->block == block)) {
+        if (def->flops && !node->recomputed && (block < 0 || node->block == block)) {
             flops += def->flops(graph, node);
         }
     }

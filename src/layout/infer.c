@@ -298,8 +298,14 @@ static yoke_status infer_node(yoke_inference *in, const yoke_node *old)
     yoke_layout settled[YOKE_MAX_OUTPUTS];
     yoke_node node = *old;
     for (int axis = 0; axis < YOKE_N_AXES; axis++) {
-        if (yoke_inference_divides(in, axis)) {
+        /* What is computed again is divided as the first time, so that it comes out the same. */
+        if (node.recomputed) {
+            division[axis] = in->made_by[node.repeats][axis];
+        } else if (yoke_inference_divides(in, axis)) {
             YOKE_TRY(yoke_inference_choose(in, &node, axis, division));
+        }
+        if (node.n_out > 0) {
+            in->made_by[node.out[0]][axis] = division[axis];
         }
     }
     place_inputs(in, &node, division);
@@ -364,6 +370,8 @@ yoke_status yoke_layout_infer(yoke_graph *graph, const yoke_mesh *mesh,
         in.now[v] = (yoke_value)v;
         in.latest[v] = -1;
     }
+    in.made_by = (yoke_division(*)[YOKE_N_AXES])yoke_arena_alloc(
+        graph->arena, sizeof *in.made_by * (size_t)graph->n_values);
     yoke_inference_fix(&in);
     graph->nodes = NULL;
     graph->n_nodes = graph->nodes_capacity = 0;

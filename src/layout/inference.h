@@ -31,6 +31,8 @@ typedef struct yoke_inference {
     yoke_version *versions;
     int64_t n_versions, versions_capacity;
     int8_t (*pins)[YOKE_N_AXES]; /* [values at the start] */
+    /* [values at the start] of the node whose first output it is */
+    yoke_division (*made_by)[YOKE_N_AXES];
 } yoke_inference;
 
 /* True if tensors can be divided along the axis. */

@@ -34,4 +34,5 @@ const yoke_op_def yoke_op_add = {.name = "add",
                                  .passes_pin = true,
                                  .spans = true,
                                  .gradient = gradient,
-                                 .accumulates = true};
+                                 .accumulates = true,
+                                 .cheap = true};

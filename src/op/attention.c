@@ -121,6 +121,7 @@ const yoke_op_def yoke_op_attention = {
     .name = "attention",
     .whole = "skx",
     .companion = companion,
+    .cheap = true,
     .gradient = gradient,
     .flops = forward_flops,
 };

@@ -36,6 +36,7 @@ const yoke_op_def yoke_op_add_bias = {
     .name = "add_bias",
     .reuses = 1 << 0,
     .passes_pin = true,
+    .cheap = true,
     .gradient = gradient,
 };
 

@@ -43,5 +43,6 @@ const yoke_op_def yoke_op_dropout = {
     .linear = {1 << 0},
     .reuses = 1 << 0,
     .passes_pin = true,
+    .cheap = true,
     .gradient = gradient,
 };

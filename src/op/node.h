@@ -64,6 +64,8 @@ typedef struct yoke_node {
     yoke_attributes attributes;
     yoke_axis axis;             /* convert: along this axis, */
     yoke_conversion conversion; /* this row of the table */
+    bool recomputed;            /* repeats in the backward pass a node of the forward pass: */
+    yoke_value repeats;         /* the one whose first output this is */
 } yoke_node;
 
 /* A node to be added. Rules left NULL are the dims of the values. */

@@ -96,12 +96,12 @@ static void rms_norm_gradient(yoke_graph *graph, const yoke_node *node, const yo
 }
 
 const yoke_op_def yoke_op_layer_norm = {
-    .name = "layer_norm", .whole = "$", .gradient = layer_norm_gradient};
+    .name = "layer_norm", .whole = "$", .cheap = true, .gradient = layer_norm_gradient};
 const yoke_op_def yoke_op_layer_norm_grad = {.name = "layer_norm_grad", .whole = "$"};
 const yoke_op_def yoke_op_layer_norm_grad_gain = {
     .name = "layer_norm_grad_gain", .whole = "$", .accumulates = true};
 const yoke_op_def yoke_op_rms_norm = {
-    .name = "rms_norm", .whole = "$", .gradient = rms_norm_gradient};
+    .name = "rms_norm", .whole = "$", .cheap = true, .gradient = rms_norm_gradient};
 const yoke_op_def yoke_op_rms_norm_grad = {.name = "rms_norm_grad", .whole = "$"};
 const yoke_op_def yoke_op_rms_norm_grad_gain = {
     .name = "rms_norm_grad_gain", .whole = "$", .accumulates = true};

@@ -52,5 +52,6 @@ const yoke_op_def yoke_op_rope = {
     .whole = "x",
     .linear = {1 << 0},
     .reuses = 1 << 0,
+    .cheap = true,
     .gradient = gradient,
 };
