@@ -6,13 +6,14 @@
 #include "program/lower.h"
 
 /* Blocks without products still cost something: what a pass over their values takes, on the scale
- * of flops. */
+ * of flops. What is computed again does not count: the cut stays the same whatever the memory allows
+ * to keep. */
 static double cost_of_block(const yoke_graph *graph, int block)
 {
     double elements = 0;
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const yoke_node *node = &graph->nodes[i];
-        if (node->block == block && node->n_out) {
+        if (node->block == block && node->n_out && !node->recomputed) {
             elements += (double)yoke_shape_elements(&graph->values[node->out[0]].shape);
         }
     }

@@ -13,6 +13,7 @@
 #include <string.h>
 #include "base/text.h"
 #include "kernel/kernel.h"
+#include "run/budget.h"
 #include "run/config_keys.h"
 #include "yoke/schedule.h"
 
@@ -152,6 +153,8 @@ static yoke_status check_names(const yoke_config *config)
     YOKE_TRY(check_name("ranks", config->ranks, homes, COUNT(homes)));
     YOKE_TRY(check_name("context_parallel", config->context_parallel, contexts, COUNT(contexts)));
     YOKE_TRY(check_name("lr_schedule", config->lr_schedule, rates, COUNT(rates)));
+    yoke_recompute_wish wish;
+    YOKE_TRY(yoke_recompute_parse(config->recompute, &wish));
     YOKE_TRY(yoke_schedule_find(config->schedule, &schedule));
     return yoke_kernel_choose(config->kernels, kernels);
 }

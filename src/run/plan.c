@@ -1,7 +1,16 @@
 /* From config and model to verified programs: what happens before anything is allocated. */
 #include <string.h>
+#include "base/memory.h"
 #include "layout/infer.h"
+#include "program/stash.h"
+#include "run/budget.h"
 #include "run/session.h"
+
+/* What the backward pass computes again: choice[block], or one level for all blocks. */
+typedef struct levels {
+    const yoke_recompute *choice;
+    yoke_recompute all;
+} levels;
 
 static bool is_filled(const char *input)
 {
@@ -32,7 +41,17 @@ static void check_model(const yoke_session *session, yoke_graph *graph)
     }
 }
 
-static yoke_status build_graph(yoke_session *session, yoke_session_use use, yoke_graph *graph)
+static void recompute(yoke_graph *graph, levels wanted)
+{
+    yoke_recompute *choice = YOKE_ARENA_NEW(graph->arena, yoke_recompute, graph->n_blocks);
+    for (int64_t b = 0; b < graph->n_blocks; b++) {
+        choice[b] = wanted.choice ? wanted.choice[b] : wanted.all;
+    }
+    yoke_graph_recompute(graph, choice);
+}
+
+static yoke_status build_graph(yoke_session *session, yoke_session_use use, levels wanted,
+                               yoke_graph *graph)
 {
     const yoke_config *config = &session->config;
     const yoke_model *model = session->model.model;
@@ -55,6 +74,7 @@ static yoke_status build_graph(yoke_session *session, yoke_session_use use, yoke
         yoke_optimizer optimizer = yoke_config_optimizer(config);
         YOKE_TRY(yoke_graph_differentiate(graph));
         YOKE_TRY(yoke_graph_optimize(graph, &optimizer));
+        recompute(graph, wanted);
     }
     return yoke_graph_verify(graph);
 }
@@ -97,12 +117,12 @@ static yoke_status check_alike(const yoke_session *session, const yoke_graph *gr
                              (long long)train->n_parameters);
 }
 
-static yoke_status build_programs(yoke_session *session, yoke_session_use use,
+static yoke_status build_programs(yoke_session *session, yoke_session_use use, levels wanted,
                                   yoke_session_plan *plan)
 {
     const yoke_schedule_def *schedule;
     YOKE_TRY(yoke_schedule_find(session->config.schedule, &schedule));
-    YOKE_TRY(build_graph(session, use, plan->graph));
+    YOKE_TRY(build_graph(session, use, wanted, plan->graph));
     YOKE_TRY(check_parameters(session, plan->graph));
     YOKE_TRY(use == YOKE_USE_TRAIN ? YOKE_OK : check_alike(session, plan->graph));
     yoke_policies policies = yoke_policies_choose(&session->config);
@@ -119,16 +139,107 @@ static yoke_status build_programs(yoke_session *session, yoke_session_use use,
         .scratch = yoke_executor_scratch_bytes,
         .scratch_user = &session->n_threads,
     };
-    YOKE_TRY(yoke_program_set_create(&request, &plan->set));
-    return yoke_program_verify(plan->set);
+    return yoke_program_set_create(&request, &plan->set);
 }
+
+static yoke_status build_plan(yoke_session *session, yoke_session_use use, levels wanted,
+                              yoke_session_plan *plan)
+{
+    yoke_session_plan_destroy(plan);
+    YOKE_TRY(yoke_graph_create(&plan->graph));
+    return build_programs(session, use, wanted, plan);
+}
+
+/* --- Recomputation within a budget ------------------------------------------------------------ */
+
+/* Plans of one level for all blocks, and what is chosen between them. */
+typedef struct budgeting {
+    yoke_session *session;
+    yoke_session_plan uniform[YOKE_N_RECOMPUTES];
+    const yoke_program_set *sets[YOKE_N_RECOMPUTES];
+    int64_t budget;
+    int64_t *kept; /* [stages] bytes that the choice comes to, -1 at the highest levels */
+    yoke_recompute *choice;
+} budgeting;
+
+/* The first stage whose stash is planned beyond the budget, or -1. */
+static int find_excess(const yoke_program_set *set, int64_t budget)
+{
+    for (int stage = 0; stage < set->schedule.n_stages; stage++) {
+        if (yoke_stash_planned(set, stage) > budget) {
+            return stage;
+        }
+    }
+    return -1;
+}
+
+static yoke_status choose_levels(budgeting *b, int stage, int64_t limit)
+{
+    yoke_budget_request request = {.sets = b->sets, .stage = stage, .limit = limit};
+    return yoke_budget_choose(&request, b->choice, &b->kept[stage]);
+}
+
+/* Chooses for every stage; then, since gaps may be left between what is kept, again with less where
+ * the plan is beyond the budget. */
+static yoke_status plan_choice(budgeting *b, yoke_session_plan *plan)
+{
+    int n_stages = b->sets[0]->schedule.n_stages;
+    for (int stage = 0; stage < n_stages; stage++) {
+        YOKE_TRY(choose_levels(b, stage, b->budget));
+    }
+    for (;;) {
+        YOKE_TRY(build_plan(b->session, YOKE_USE_TRAIN, (levels){.choice = b->choice}, plan));
+        int stage = find_excess(plan->set, b->budget);
+        if (stage < 0) {
+            return YOKE_OK;
+        }
+        if (b->kept[stage] < 0) {
+            return yoke_budget_refuse(plan->set, stage, b->budget,
+                                      yoke_stash_planned(plan->set, stage));
+        }
+        YOKE_TRY(choose_levels(b, stage, b->kept[stage] - 1));
+    }
+}
+
+static yoke_status plan_uniform(budgeting *b, yoke_session_plan *plan)
+{
+    for (int level = 0; level < YOKE_N_RECOMPUTES; level++) {
+        YOKE_TRY(build_plan(b->session, YOKE_USE_TRAIN, (levels){.all = (yoke_recompute)level},
+                            &b->uniform[level]));
+        b->sets[level] = b->uniform[level].set;
+    }
+    const yoke_graph *graph = b->uniform[0].graph;
+    b->choice = YOKE_ARENA_NEW(graph->arena, yoke_recompute, graph->n_blocks);
+    b->kept = YOKE_ARENA_NEW(graph->arena, int64_t, b->sets[0]->schedule.n_stages);
+    return plan_choice(b, plan);
+}
+
+static yoke_status plan_training(yoke_session *session, yoke_session_plan *plan)
+{
+    yoke_recompute_wish wish;
+    YOKE_TRY(yoke_recompute_parse(session->config.recompute, &wish));
+    if (wish.budget_bytes == 0) {
+        return build_plan(session, YOKE_USE_TRAIN, (levels){.all = wish.level}, plan);
+    }
+    budgeting b = {.session = session, .budget = wish.budget_bytes};
+    yoke_status status = plan_uniform(&b, plan);
+    for (int level = 0; level < YOKE_N_RECOMPUTES; level++) {
+        yoke_session_plan_destroy(&b.uniform[level]);
+    }
+    return status;
+}
+
+/* --- Plans ------------------------------------------------------------------------------------ */
 
 yoke_status yoke_session_plan_create(yoke_session *session, yoke_session_use use,
                                      yoke_session_plan *plan)
 {
     *plan = (yoke_session_plan){0};
-    YOKE_TRY(yoke_graph_create(&plan->graph));
-    yoke_status status = build_programs(session, use, plan);
+    yoke_status status = use == YOKE_USE_TRAIN ? plan_training(session, plan)
+                                               : build_plan(session, use, (levels){0}, plan);
+    if (!status) {
+        status = yoke_program_verify(plan->set);
+    }
     if (status) {
         yoke_session_plan_destroy(plan);
     }
