@@ -222,6 +222,26 @@ static void tokens_add(double *whole, int64_t T, const yoke_tensor *piece)
     }
 }
 
+/* Runs a kernel on pieces of which the empty ones have no memory. */
+static void case_run(const yoke_kernel_set *set, yoke_op op, const kernel_case *c)
+{
+    yoke_tensor in[CASE_MAX_IN];
+    yoke_tensor out[CASE_MAX_OUT];
+    yoke_kernel_call call = c->call;
+    for (int i = 0; i < call.n_in; i++) {
+        in[i] = c->in[i];
+        in[i].data = yoke_piece_elements(&in[i]) > 0 ? in[i].data : NULL;
+    }
+    for (int i = 0; i < call.n_out; i++) {
+        out[i] = c->out[i];
+        out[i].data = yoke_piece_elements(&out[i]) > 0 ? out[i].data : NULL;
+    }
+    call.in = in;
+    call.out = out;
+    set->run[op](&call);
+    assert_true(case_guards_hold(c));
+}
+
 /* Joins what a further piece of the keys gave with what the earlier ones gave, in the latter's place. */
 static void pieces_combine(const yoke_kernel_set *set, const yoke_tensor so_far[2],
                            const yoke_tensor further[2])
@@ -247,8 +267,7 @@ static void piece_forward(const run *r, int piece, joined *result)
         for (int i = 0; i < 3; i++) {
             tokens_copy(&r->whole->in[i], &f->in[i], true);
         }
-        r->set->run[YOKE_OP_ATTENTION](&f->call);
-        assert_true(case_guards_hold(f));
+        case_run(r->set, YOKE_OP_ATTENTION, f);
         if (!first) {
             first = f;
             continue;
@@ -272,8 +291,7 @@ static void pair_backward(const run *r, int piece, int key_piece, joined *result
     for (int i = 0; i < 6; i++) {
         tokens_copy(from[i], &g->in[i], true);
     }
-    r->set->run[YOKE_OP_ATTENTION_GRAD](&g->call);
-    assert_true(case_guards_hold(g));
+    case_run(r->set, YOKE_OP_ATTENTION_GRAD, g);
     tokens_add(result->dq, r->p->T, &g->out[0]);
     tokens_add(result->dk, r->p->T, &g->out[1]);
     tokens_add(result->dv, r->p->T, &g->out[2]);
@@ -412,13 +430,12 @@ static void test_no_queries_give_zeros(void **state)
         }
         kernel_case *c =
             problem_case(&gradient_row, &p, (letter_size){'t', 0, 3}, (letter_size){'s', p.T, 0});
-        sets[i]->run[YOKE_OP_ATTENTION_GRAD](&c->call);
+        case_run(sets[i], YOKE_OP_ATTENTION_GRAD, c);
         for (int j = 1; j < 3; j++) {
             for (int64_t e = 0; e < yoke_piece_elements(&c->out[j]); e++) {
                 assert_true(((const float *)c->out[j].data)[e] == 0.0f);
             }
         }
-        assert_true(case_guards_hold(c));
         case_destroy(c);
     }
 }
@@ -448,7 +465,7 @@ static void test_combine_with_nothing(void **state)
         lse[0] = -INFINITY;
         memset(y, 0, (size_t)p.X * sizeof(*y));
         lse[1] = NAN;
-        sets[i / 2]->run[YOKE_OP_ATTENTION_COMBINE](&c->call);
+        case_run(sets[i / 2], YOKE_OP_ATTENTION_COMBINE, c);
         const float *y_out = c->out[0].data;
         const float *lse_out = c->out[1].data;
         assert_true(lse_out[0] == -INFINITY && isnan(lse_out[1]) && isnan(y_out[p.X]));
@@ -456,7 +473,6 @@ static void test_combine_with_nothing(void **state)
         assert_memory_equal(y_out, y, (size_t)p.X * sizeof(*y));
         assert_memory_equal(y_out + 2 * p.X, y + 2 * p.X,
                             (size_t)((n_rows - 2) * p.X) * sizeof(*y));
-        assert_true(case_guards_hold(c));
         case_destroy(c);
     }
 }

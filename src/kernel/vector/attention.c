@@ -27,6 +27,9 @@ static workspace workspace_get(const yoke_kernel_call *call)
 static void pack_keys(const yoke_kernel_call *call, int64_t b, int64_t kv, const workspace *w)
 {
     const int64_t *extent = call->in[1].shard.extent;
+    if (extent[1] == 0) {
+        return;
+    }
     int64_t stride = token_stride(&call->in[1]);
     int64_t first = yoke_piece_head(&call->in[1], b, 0, kv);
     pack_turned((const float *)call->in[1].data + first, stride, extent[1], extent[3], w->k);
