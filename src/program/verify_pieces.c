@@ -38,12 +38,16 @@ static int find_first(const yoke_shard *pieces, int n, int cut)
     return first;
 }
 
-/* True if the pieces stand side by side; `all` is what they make up. */
+/* True if the pieces stand side by side; `all` is what they make up. Empty pieces may be one and the
+ * same: what an outer axis left empty is cut in nothing. */
 static bool join(const yoke_shard *pieces, int n, yoke_shard *all)
 {
     int cut = find_cut(pieces, n);
     int first = find_first(pieces, n, cut);
     *all = pieces[first];
+    if (cut == all->n_dims) {
+        return n == 1 || yoke_shard_elements(all) == 0;
+    }
     for (int i = 1; i < n; i++) {
         const yoke_shard *piece = &pieces[(first + i) % n];
         for (int d = 0; d < all->n_dims; d++) {
@@ -51,7 +55,7 @@ static bool join(const yoke_shard *pieces, int n, yoke_shard *all)
                 return false;
             }
         }
-        if (cut == all->n_dims || piece->offset[cut] != all->offset[cut] + all->extent[cut]) {
+        if (piece->offset[cut] != all->offset[cut] + all->extent[cut]) {
             return false;
         }
         all->extent[cut] += piece->extent[cut];
