@@ -101,12 +101,14 @@ typedef struct yoke_routing {
 } yoke_routing;
 
 /* Gates: the softmax over the `n_chosen` largest logits of each token, ties to the lower expert. */
-yoke_value yoke_router(yoke_graph *graph, yoke_value logits, int64_t n_chosen,
-                       yoke_value *probabilities);
+yoke_routing yoke_router(yoke_graph *graph, yoke_value logits, int64_t n_chosen);
 
 /* The place of each token in the slots of each expert, in the order of its sequence; -1 if it has not
- * chosen it, or finds all `c` slots taken. [b,t,r] */
-yoke_value yoke_expert_slots(yoke_graph *graph, yoke_value gates);
+ * chosen it, or finds all taken. [b,t,r]. An expert has `capacity_factor` times its equal share of a
+ * sequence's choices, rounded up, or a slot for each token if that is 0 or would be more: this sets
+ * the letter c. */
+yoke_value yoke_expert_slots(yoke_graph *graph, const yoke_routing *routing,
+                             double capacity_factor);
 
 /* The tokens x [b,t,d] in their slots, 0 in empty ones: [e,b,c,d]; and back, each token the sum of
  * its experts' results o [e,b,c,d] weighted by its gates: [b,t,d]. */

@@ -89,7 +89,8 @@ struct yoke_model {
 
     /* Where parameter `name` stands in model.safetensors: writes the tensor's name to `hf` and
      * which of how many equal parts along its last dim the parameter is (0 of 1: all of it). In
-     * the file, the dims h or k and x of a parameter are one dim. NULL: its own name, all of it. */
+     * the file, the dims h or k and x of a parameter are one dim. A '#' in the name stands for the
+     * index along the first dim: each index is a tensor of its own. NULL: its own name, all of it. */
     void (*hf_name)(const char *name, char *hf, int hf_bytes, int *part, int *n_parts);
 
     /* Parameters that the config must give, counted by formula: checked against the graph at
@@ -105,7 +106,7 @@ double yoke_model_value(const yoke_model_config *config, const char *key);
 int64_t yoke_model_int(const yoke_model_config *config, const char *key);
 
 /* X(name): `const yoke_model yoke_model_<name>` in src/model/<name>.c */
-#define YOKE_MODEL_LIST(X) X(gpt2) X(llama) X(bert)
+#define YOKE_MODEL_LIST(X) X(gpt2) X(llama) X(bert) X(mixtral)
 
 #define YOKE_MODEL_DECLARE(name) extern const yoke_model yoke_model_##name;
 YOKE_MODEL_LIST(YOKE_MODEL_DECLARE)

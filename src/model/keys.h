@@ -48,6 +48,7 @@ enum {
     YOKE_MOST_LAYERS = 1 << 14,
     YOKE_MOST_HEADS = 1 << 14,
     YOKE_MOST_HEAD_WIDTH = 1 << 12,
+    YOKE_MOST_EXPERTS = 1 << 12,
 };
 
 #ifdef __cplusplus

@@ -4,12 +4,10 @@
  * Sennrich 2019), SwiGLU (Shazeer 2020), no biases, and queries in groups that share keys and
  * values (Ainslie et al. 2023).
  *
- * Relies on the builders of yoke/graph.h. HuggingFace keeps a matrix as [outputs, inputs]; so do
- * the parameters here.
+ * Relies on llama_parts.c for all but the feed-forward half. HuggingFace keeps a matrix as [outputs,
+ * inputs]; so do the parameters here.
  */
-#include <stdio.h>
-#include "model/keys.h"
-#include "model/scope.h"
+#include "model/llama_parts.h"
 
 static const yoke_model_key keys[] = {
     {"vocab_size", YOKE_KEY_INT, 32000, "token ids"},
@@ -35,66 +33,8 @@ static const yoke_model_constant constants[] = {
     {"is_encoder_decoder", "false"},
 };
 
-/* The config, under the letters of the formulas. */
-typedef struct sizes {
-    int64_t V, D, L, N, K, H,
-        F; /* vocabulary, width, layers, query heads, key heads, head width, feed-forward width */
-    bool tied;
-} sizes;
-
-static sizes sizes_of(const yoke_model_config *config)
-{
-    sizes s = {
-        .V = yoke_model_int(config, "vocab_size"),
-        .D = yoke_model_int(config, "hidden_size"),
-        .L = yoke_model_int(config, "num_hidden_layers"),
-        .N = yoke_model_int(config, "num_attention_heads"),
-        .K = yoke_model_int(config, "num_key_value_heads"),
-        .H = yoke_model_int(config, "head_dim"),
-        .F = yoke_model_int(config, "intermediate_size"),
-        .tied = yoke_model_value(config, "tie_word_embeddings") != 0.0,
-    };
-    s.K = s.K == (int64_t)YOKE_KEY_DERIVED ? s.N : s.K;
-    s.H = s.H == (int64_t)YOKE_KEY_DERIVED ? s.D / s.N : s.H;
-    return s;
-}
-
-/* One model in the making. */
-typedef struct network {
-    yoke_graph *graph;
-    yoke_value positions; /* [b,t] */
-    float epsilon, theta, deviation;
-    bool grouped; /* fewer key heads than query heads: they have a letter of their own, k */
-} network;
-
-/* RMSNorm(x) [b,t,d] */
-static yoke_value norm(const network *net, const yoke_scope *scope, const char *name, yoke_value x)
-{
-    return yoke_rms_norm(net->graph, x, yoke_scope_gain(scope, name, "d"), net->epsilon);
-}
-
-/* Attention(rope(Wq x), rope(Wk x), Wv x), then Wo [b,t,d] */
-static yoke_value attention(const network *net, const yoke_scope *layer, yoke_value x)
-{
-    yoke_graph *g = net->graph;
-    float deviation = net->deviation;
-    const char *kv_dims = net->grouped ? "kxd" : "hxd";
-    const char *kv_rule = net->grouped ? "btd,kxd->btkx" : "btd,hxd->bthx";
-    yoke_value wq = yoke_scope_weight(layer, "self_attn.q_proj.weight", "hxd", deviation);
-    yoke_value wk = yoke_scope_weight(layer, "self_attn.k_proj.weight", kv_dims, deviation);
-    yoke_value wv = yoke_scope_weight(layer, "self_attn.v_proj.weight", kv_dims, deviation);
-    yoke_value q = yoke_matmul(g, "btd,hxd->bthx", x, wq);
-    yoke_value k = yoke_matmul(g, kv_rule, x, wk);
-    yoke_value v = yoke_matmul(g, kv_rule, x, wv);
-    const yoke_value qkv[3] = {yoke_rope(g, q, net->positions, net->theta),
-                               yoke_rope(g, k, net->positions, net->theta), v};
-    yoke_value y = yoke_scope_attention(layer, "attention", qkv, 0.0f, true);
-    yoke_value wo = yoke_scope_weight(layer, "self_attn.o_proj.weight", "dhx", deviation);
-    return yoke_matmul(g, "bthx,dhx->btd", y, wo);
-}
-
 /* W2 (silu(W1 x) * W3 x) [b,t,d] */
-static yoke_value feed_forward(const network *net, const yoke_scope *layer, yoke_value x)
+static yoke_value feed_forward(const yoke_llama_network *net, const yoke_scope *layer, yoke_value x)
 {
     yoke_graph *g = net->graph;
     yoke_value w1 = yoke_scope_weight(layer, "mlp.gate_proj.weight", "fd", net->deviation);
@@ -105,114 +45,18 @@ static yoke_value feed_forward(const network *net, const yoke_scope *layer, yoke
     return yoke_matmul(g, "btf,df->btd", y, w2);
 }
 
-/* x + Attention(RMSNorm(x)), then the same with the feed-forward half [b,t,d] */
-static yoke_value transform(const network *net, const yoke_scope *layer, yoke_value x)
+static yoke_value logits(yoke_graph *graph, const yoke_model_config *config,
+                         const yoke_build *build)
 {
-    yoke_value y = attention(net, layer, norm(net, layer, "input_layernorm.weight", x));
-    x = yoke_add(net->graph, x, y);
-    y = feed_forward(net, layer, norm(net, layer, "post_attention_layernorm.weight", x));
-    return yoke_add(net->graph, x, y);
-}
-
-static void set_letters(yoke_graph *g, const sizes *s)
-{
-    yoke_letter(g, 'v', s->V);
-    yoke_letter(g, 'd', s->D);
-    yoke_letter(g, 'h', s->N);
-    yoke_letter(g, 'x', s->H);
-    yoke_letter(g, 'f', s->F);
-    if (s->K != s->N) {
-        yoke_letter(g, 'k', s->K);
-    }
-}
-
-static yoke_value logits(yoke_graph *g, const yoke_model_config *config, const yoke_build *build)
-{
-    sizes s = sizes_of(config);
-    network net = {
-        .graph = g,
-        .positions = build->positions,
-        .epsilon = (float)yoke_model_value(config, "rms_norm_eps"),
-        .theta = (float)yoke_model_value(config, "rope_theta"),
-        .deviation = (float)yoke_model_value(config, "initializer_range"),
-        .grouped = s.K != s.N,
-    };
-    set_letters(g, &s);
-    yoke_scope top = {.graph = g, .training = build->training, .root = "model."};
-
-    yoke_block(g, "embed");
-    yoke_value table = yoke_scope_weight(&top, "embed_tokens.weight", "vd", net.deviation);
-    yoke_value x = yoke_embedding(g, table, build->tokens);
-
-    for (int layer = 0; layer < s.L; layer++) {
-        yoke_scope scope = top;
-        (void)snprintf(scope.block, sizeof scope.block, "layers.%d.", layer);
-        yoke_block(g, "layers.%d", layer);
-        x = transform(&net, &scope, x);
-    }
-
-    yoke_block(g, "head");
-    x = norm(&net, &top, "norm.weight", x);
-    yoke_value head = s.tied ? table : yoke_weight(g, "lm_head.weight", "vd", net.deviation);
-    return yoke_matmul(g, "btd,vd->btv", x, head);
-}
-
-static yoke_status check_heads(const yoke_model_config *config)
-{
-    sizes s = sizes_of(config);
-    if (yoke_model_int(config, "num_key_value_heads") != (int64_t)YOKE_KEY_DERIVED) {
-        YOKE_TRY(yoke_model_check_divides(config, "num_attention_heads", "num_key_value_heads"));
-    }
-    if (yoke_model_int(config, "head_dim") == (int64_t)YOKE_KEY_DERIVED) {
-        YOKE_TRY(yoke_model_check_divides(config, "hidden_size", "num_attention_heads"));
-    }
-    if (s.H % 2 != 0) {
-        return YOKE_FAIL(
-            YOKE_BAD_INPUT,
-            "heads of width %lld (hidden_size=%lld, num_attention_heads=%lld) are odd, "
-            "but the rotary embedding turns pairs; use head_dim=%lld",
-            (long long)s.H, (long long)s.D, (long long)s.N, (long long)s.H + 1);
-    }
-    return YOKE_OK;
-}
-
-static yoke_status check(const yoke_model_config *config)
-{
-    static const yoke_key_range ranges[] = {
-        {"vocab_size", 2, YOKE_MOST_TOKEN_IDS},
-        {"hidden_size", 1, YOKE_MOST_WIDTH},
-        {"intermediate_size", 1, YOKE_MOST_FEED_FORWARD},
-        {"num_hidden_layers", 1, YOKE_MOST_LAYERS},
-        {"num_attention_heads", 1, YOKE_MOST_HEADS},
-        {"num_key_value_heads", 1, YOKE_MOST_HEADS},
-        {"head_dim", 2, YOKE_MOST_HEAD_WIDTH},
-        {"max_position_embeddings", 1, YOKE_MOST_POSITIONS},
-        {"rms_norm_eps", 1e-30, 1},
-        {"rope_theta", 1, 1e12},
-        {"initializer_range", 1e-10, 100},
-    };
-    YOKE_TRY(yoke_model_check_ranges(config, ranges, sizeof ranges / sizeof ranges[0]));
-    return check_heads(config);
-}
-
-static int64_t vocab_size(const yoke_model_config *config)
-{
-    return yoke_model_int(config, "vocab_size");
-}
-
-static int64_t max_tokens(const yoke_model_config *config)
-{
-    return yoke_model_int(config, "max_position_embeddings");
+    return yoke_llama_logits(graph, config, build, feed_forward);
 }
 
 static int64_t n_parameters(const yoke_model_config *config)
 {
-    sizes s = sizes_of(config);
-    int64_t norms = 2 * s.D;
-    int64_t heads = 2 * s.D * s.N * s.H + 2 * s.D * s.K * s.H;
-    int64_t feed_forward = 3 * s.D * s.F;
-    int64_t tables = s.V * s.D * (s.tied ? 1 : 2);
-    return tables + s.L * (norms + heads + feed_forward) + s.D;
+    int64_t matrix =
+        yoke_model_int(config, "hidden_size") * yoke_model_int(config, "intermediate_size");
+    return yoke_llama_n_parameters(config) +
+           yoke_model_int(config, "num_hidden_layers") * 3 * matrix;
 }
 
 /* Parameters bear HuggingFace's names, so there is no hf_name. */
@@ -224,9 +68,9 @@ const yoke_model yoke_model_llama = {
     .n_keys = sizeof keys / sizeof keys[0],
     .constants = constants,
     .n_constants = sizeof constants / sizeof constants[0],
-    .check = check,
-    .vocab_size = vocab_size,
-    .max_tokens = max_tokens,
+    .check = yoke_llama_check,
+    .vocab_size = yoke_llama_vocab_size,
+    .max_tokens = yoke_llama_max_tokens,
     .logits = logits,
     .n_parameters = n_parameters,
 };

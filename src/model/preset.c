@@ -79,6 +79,27 @@ static const yoke_preset presets[] = {
                 "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
                 "\"max_position_embeddings\": 64}",
     },
+    {
+        .name = "mixtral-mini",
+        .help = "Mixtral for bytes: 6 layers of width 128, 8 experts, 2 a token, 3.7 M parameters",
+        .json = "{\"model_type\": \"mixtral\", \"vocab_size\": 257, \"hidden_size\": 128, "
+                "\"intermediate_size\": 176, \"num_hidden_layers\": 6, "
+                "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+                "\"num_local_experts\": 8, \"num_experts_per_tok\": 2, \"capacity_factor\": 1.5, "
+                "\"router_aux_loss_coef\": 0.01, \"router_z_loss_coef\": 0.001, "
+                "\"max_position_embeddings\": 512, \"rope_theta\": 10000, "
+                "\"tie_word_embeddings\": true}",
+    },
+    {
+        .name = "mixtral-tiny",
+        .help = "Mixtral for tests: 2 layers of width 32, 4 experts, 2 a token, head not tied",
+        .json = "{\"model_type\": \"mixtral\", \"vocab_size\": 257, \"hidden_size\": 32, "
+                "\"intermediate_size\": 44, \"num_hidden_layers\": 2, "
+                "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+                "\"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
+                "\"router_aux_loss_coef\": 0.01, \"router_z_loss_coef\": 0.001, "
+                "\"max_position_embeddings\": 64, \"rope_theta\": 10000}",
+    },
 };
 
 enum { N_PRESETS = sizeof presets / sizeof presets[0] };

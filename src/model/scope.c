@@ -49,6 +49,15 @@ yoke_value yoke_scope_dropout(const yoke_scope *scope, const char *name, yoke_va
     return yoke_dropout(scope->graph, site_name(scope, name, full), a, rate);
 }
 
+yoke_value yoke_scope_jitter(const yoke_scope *scope, const char *name, yoke_value a, float epsilon)
+{
+    char full[NAME_BYTES];
+    if (!scope->training || epsilon <= 0.0f) {
+        return a;
+    }
+    return yoke_jitter(scope->graph, site_name(scope, name, full), a, epsilon);
+}
+
 yoke_value yoke_scope_attention(const yoke_scope *scope, const char *name, const yoke_value qkv[3],
                                 float rate, bool causal)
 {

@@ -24,9 +24,11 @@ yoke_value yoke_scope_weight(const yoke_scope *scope, const char *name, const ch
 yoke_value yoke_scope_bias(const yoke_scope *scope, const char *name, const char *dims);
 yoke_value yoke_scope_gain(const yoke_scope *scope, const char *name, const char *dims);
 
-/* Sites are called block and then `name`. Dropout is the identity outside training and at rate
+/* Sites are called block and then `name`. Dropout and jitter are the identity outside training and at rate
  * 0. */
 yoke_value yoke_scope_dropout(const yoke_scope *scope, const char *name, yoke_value a, float rate);
+yoke_value yoke_scope_jitter(const yoke_scope *scope, const char *name, yoke_value a,
+                             float epsilon);
 yoke_value yoke_scope_attention(const yoke_scope *scope, const char *name, const yoke_value qkv[3],
                                 float rate, bool causal);
 

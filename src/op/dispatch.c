@@ -12,6 +12,7 @@
  * numbered along `e` where they compute, where tensors may be divided by expert, and along the last
  * dim of gates and slots, which are small and never are.
  */
+#include <math.h>
 #include <string.h>
 #include "op/op.h"
 
@@ -29,18 +30,37 @@ static bool routes(yoke_graph *graph, const char *what, yoke_value value)
     return false;
 }
 
-yoke_value yoke_expert_slots(yoke_graph *graph, yoke_value gates)
+/* Slots of each expert and sequence, or 0 and a failed graph. */
+static int64_t count_slots(yoke_graph *graph, const yoke_routing *routing, double capacity_factor)
 {
+    const yoke_shape *shape = &yoke_value_get(graph, routing->gates)->shape;
+    int64_t n_tokens = shape->extent[1];
+    double share = (double)n_tokens * (double)routing->n_chosen / (double)shape->extent[2];
+    double wanted = ceil(capacity_factor * share);
+    bool all = capacity_factor == 0 || wanted > (double)n_tokens;
+    int64_t n_slots = all ? n_tokens : wanted < 1 ? 1 : (int64_t)wanted;
+    int64_t before = yoke_letter_extent(graph, 'c');
+    if (!(capacity_factor >= 0) || n_slots > MOST_SLOTS || (before != 0 && before != n_slots)) {
+        yoke_graph_fail(graph,
+                        "capacity factor %g gives experts %lld slots for %lld tokens of a sequence "
+                        "(letter 'c': %lld before); use one factor of 0 or more, at most %d slots",
+                        capacity_factor, (long long)n_slots, (long long)n_tokens, (long long)before,
+                        MOST_SLOTS);
+        return 0;
+    }
+    if (before == 0) {
+        yoke_letter(graph, 'c', n_slots);
+    }
+    return n_slots;
+}
+
+yoke_value yoke_expert_slots(yoke_graph *graph, const yoke_routing *routing, double capacity_factor)
+{
+    yoke_value gates = routing->gates;
     if (!yoke_values_good(graph, &gates, 1) || !routes(graph, "gates", gates)) {
         return YOKE_NO_VALUE;
     }
-    int64_t n_slots = yoke_letter_extent(graph, 'c');
-    if (n_slots < 1 || n_slots > MOST_SLOTS) {
-        yoke_graph_fail(graph,
-                        "experts have %lld slots for each sequence; set letter 'c' to 1 to %d",
-                        (long long)n_slots, MOST_SLOTS);
-        return YOKE_NO_VALUE;
-    }
+    int64_t n_slots = count_slots(graph, routing, capacity_factor);
     return yoke_node_add(graph,
                          &(yoke_node_spec){.op = YOKE_OP_EXPERT_SLOTS,
                                            .n_in = 1,

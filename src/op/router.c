@@ -10,12 +10,11 @@
 #include <string.h>
 #include "op/op.h"
 
-yoke_value yoke_router(yoke_graph *graph, yoke_value logits, int64_t n_chosen,
-                       yoke_value *probabilities)
+yoke_routing yoke_router(yoke_graph *graph, yoke_value logits, int64_t n_chosen)
 {
-    *probabilities = YOKE_NO_VALUE;
+    yoke_routing none = {YOKE_NO_VALUE, YOKE_NO_VALUE, n_chosen};
     if (!yoke_values_good(graph, &logits, 1)) {
-        return YOKE_NO_VALUE;
+        return none;
     }
     const yoke_value_info *info = yoke_value_get(graph, logits);
     int64_t n_experts = info->shape.n_dims == 3 ? info->shape.extent[2] : 0;
@@ -23,7 +22,7 @@ yoke_value yoke_router(yoke_graph *graph, yoke_value logits, int64_t n_chosen,
         yoke_graph_fail(
             graph, "router of [%s]: wants [b,t,experts] and chooses 1 to %lld of them, not %lld",
             info->dims, (long long)n_experts, (long long)n_chosen);
-        return YOKE_NO_VALUE;
+        return none;
     }
     yoke_value out[YOKE_MAX_OUTPUTS] = {YOKE_NO_VALUE, YOKE_NO_VALUE, YOKE_NO_VALUE};
     yoke_node_add(graph,
@@ -33,8 +32,7 @@ yoke_value yoke_router(yoke_graph *graph, yoke_value logits, int64_t n_chosen,
                                     .out_dims = {info->dims, info->dims},
                                     .attributes = {.n_chosen = n_chosen}},
                   out);
-    *probabilities = out[1];
-    return out[0];
+    return (yoke_routing){out[0], out[1], n_chosen};
 }
 
 /* Probabilities that no loss reads have no gradient. */
