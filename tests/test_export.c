@@ -146,7 +146,7 @@ static void check_equal_weights(const yoke_session *a, const yoke_session *b)
 static void test_round_trip_of_each_family(void **state)
 {
     (void)state;
-    static const char *const presets[] = {"gpt2-tiny", "llama-tiny", "bert-tiny"};
+    static const char *const presets[] = {"gpt2-tiny", "llama-tiny", "bert-tiny", "mixtral-tiny"};
     for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
         yoke_model_config config = load_preset(presets[i]);
         open_session(&sessions[0], &config);
@@ -208,6 +208,36 @@ static void test_shapes_are_huggingfaces(void **state)
     check_shape(file, "model.layers.0.mlp.down_proj.weight", (yoke_shape){2, {32, 88}});
     check_shape(file, "model.layers.0.input_layernorm.weight", (yoke_shape){1, {32}});
     check_shape(file, "lm_head.weight", (yoke_shape){2, {257, 32}});
+    yoke_safetensors_close(file);
+    close_session(&sessions[0]);
+}
+
+/* The shapes of HuggingFace's MixtralForCausalLM, which has a tensor for each matrix of each expert;
+ * here they are slices of one parameter. */
+static void test_experts_are_tensors_of_their_own(void **state)
+{
+    (void)state;
+    enum { F = 44, D = 32 };
+    static const char whole[] = "model.layers.1.block_sparse_moe.experts.w2.weight";
+    static float one[D * F];
+    yoke_safetensors *file;
+    yoke_model_config config = load_preset("mixtral-tiny");
+    open_session(&sessions[0], &config);
+    check_good(yoke_export_model(&sessions[0], &config, folder));
+    check_good(yoke_safetensors_open(weights_path, &file));
+    assert_int_equal(yoke_safetensors_n_tensors(file), 1 + 2 * (4 + 2 + 1 + 3 * 4) + 2);
+    check_shape(file, "model.layers.0.self_attn.k_proj.weight", (yoke_shape){2, {16, D}});
+    check_shape(file, "model.layers.0.block_sparse_moe.gate.weight", (yoke_shape){2, {4, D}});
+    check_shape(file, "model.layers.0.block_sparse_moe.experts.0.w1.weight",
+                (yoke_shape){2, {F, D}});
+    check_shape(file, "model.layers.1.block_sparse_moe.experts.3.w3.weight",
+                (yoke_shape){2, {F, D}});
+    check_shape(file, "model.layers.1.block_sparse_moe.experts.2.w2.weight",
+                (yoke_shape){2, {D, F}});
+    int index = yoke_safetensors_find(file, "model.layers.1.block_sparse_moe.experts.2.w2.weight");
+    check_good(yoke_safetensors_read(file, index, one));
+    const float *all = sessions[0].weights[find_parameter(&sessions[0], whole)];
+    assert_memory_equal(one, all + 2 * D * F, sizeof one);
     yoke_safetensors_close(file);
     close_session(&sessions[0]);
 }
@@ -456,6 +486,7 @@ int main(void)
         cmocka_unit_test(test_round_trip_of_each_family),
         cmocka_unit_test(test_shapes_are_huggingfaces),
         cmocka_unit_test(test_shapes_of_bert),
+        cmocka_unit_test(test_experts_are_tensors_of_their_own),
         cmocka_unit_test(test_thirds_are_joined_by_column),
         cmocka_unit_test(test_names_as_huggingface_writes_them),
         cmocka_unit_test(test_files_that_do_not_fit_are_refused),

@@ -103,6 +103,18 @@ static const char published_bert[] =
     "\"classifier_dropout\": null, \"directionality\": \"bidi\", \"pooler_fc_size\": 768,"
     "\"pooler_type\": \"first_token_transform\"}";
 
+/* The file of mistralai/Mixtral-8x7B-v0.1. */
+static const char published_mixtral[] =
+    "{\"architectures\": [\"MixtralForCausalLM\"], \"attention_dropout\": 0.0, \"bos_token_id\": 1,"
+    "\"eos_token_id\": 2, \"hidden_act\": \"silu\", \"hidden_size\": 4096,"
+    "\"initializer_range\": 0.02, \"intermediate_size\": 14336,"
+    "\"max_position_embeddings\": 32768, \"model_type\": \"mixtral\","
+    "\"num_attention_heads\": 32, \"num_experts_per_tok\": 2, \"num_hidden_layers\": 32,"
+    "\"num_key_value_heads\": 8, \"num_local_experts\": 8, \"output_router_logits\": false,"
+    "\"rms_norm_eps\": 1e-05, \"rope_theta\": 1000000.0, \"router_aux_loss_coef\": 0.02,"
+    "\"sliding_window\": null, \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\","
+    "\"transformers_version\": \"4.36.0.dev0\", \"use_cache\": true, \"vocab_size\": 32000}";
+
 static void test_published_configs_are_read(void **state)
 {
     (void)state;
@@ -122,6 +134,9 @@ static void test_published_configs_are_read(void **state)
     assert_ptr_equal(config.model, yoke_model_find("bert"));
     assert_true(yoke_model_value(&config, "hidden_act") == 0.0);
     assert_int_equal(config.model->n_parameters(&config), 109514298);
+    check_good(load_text(published_mixtral, &config));
+    assert_ptr_equal(config.model, yoke_model_find("mixtral"));
+    assert_int_equal(config.model->n_parameters(&config), INT64_C(46702792704));
 }
 
 static void test_presets_have_their_sizes(void **state)
@@ -135,7 +150,8 @@ static void test_presets_have_their_sizes(void **state)
         {"llama-mini", 1140480, 257},       {"bert-mini", 1305730, 258},
         {"bert-tiny", 37218, 258},          {"gpt2-tiny", 35744, 257},
         {"llama-tiny", 39648, 257},         {"llama2-7b", 6738415616, 32000},
-        {"llama2-70b", 68976648192, 32000},
+        {"llama2-70b", 68976648192, 32000}, {"mixtral-mini", 3579648, 257},
+        {"mixtral-tiny", 56800, 257},
     };
     int n_cases = sizeof cases / sizeof cases[0];
     assert_int_equal(yoke_model_n_presets(), n_cases);
@@ -166,6 +182,10 @@ static void test_counts_follow_the_options(void **state)
                      tied + 257 * 32 - 2 * (2 * 32 + 1) * (128 - 40));
     check_good(yoke_model_config_set(&config, "n_inner", "null"));
     assert_int_equal(config.model->n_parameters(&config), tied + 257 * 32);
+    check_good(yoke_model_config_load("mixtral-tiny", &config));
+    int64_t four = config.model->n_parameters(&config);
+    check_good(yoke_model_config_set(&config, "num_local_experts", "5"));
+    assert_int_equal(config.model->n_parameters(&config), four + 2 * (32 + 3 * 32 * 44));
     check_good(yoke_model_config_load("llama-tiny", &config));
     int64_t grouped = config.model->n_parameters(&config);
     check_good(yoke_model_config_set(&config, "num_key_value_heads", "null"));
@@ -208,6 +228,7 @@ static void test_bad_values_are_refused(void **state)
         {"bert-tiny", "is_decoder", "true", {"is_decoder=true", "supported: false", NULL}},
         {"bert-tiny", "add_cross_attention", "true", {"supported: false", NULL, NULL}},
         {"llama-tiny", "n_embd", "8", {"'n_embd'", "llama", "hidden_size"}},
+        {"mixtral-tiny", "hidden_act", "gelu", {"hidden_act=gelu", "silu", NULL}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         yoke_model_config config;
@@ -264,6 +285,15 @@ static void test_sizes_that_do_not_fit_are_refused(void **state)
         {"bert-tiny", {{"num_attention_heads", "5"}}, {"hidden_size=32", "=5", "16 or 32"}},
         {"bert-tiny", {{"type_vocab_size", "0"}}, {"type_vocab_size=0", "1 to", NULL}},
         {"bert-tiny", {{"hidden_dropout_prob", "1"}}, {"hidden_dropout_prob=1", "below 1", NULL}},
+        {"mixtral-tiny",
+         {{"num_experts_per_tok", "5"}},
+         {"num_experts_per_tok=5", "num_local_experts=4", "1 to 4"}},
+        {"mixtral-tiny",
+         {{"sliding_window", "63"}},
+         {"sliding_window=63", "max_position_embeddings=64", "null"}},
+        {"mixtral-tiny", {{"router_jitter_noise", "1"}}, {"router_jitter_noise=1", "0 to", NULL}},
+        {"mixtral-tiny", {{"capacity_factor", "-1"}}, {"capacity_factor=-1", "0 to", NULL}},
+        {"mixtral-tiny", {{"num_key_value_heads", "3"}}, {"num_attention_heads=4", "=3", "4"}},
         {"llama-tiny", {{"num_hidden_layers", "0"}}, {"num_hidden_layers=0", "1 to", NULL}},
         {"llama-tiny", {{"head_dim", "5"}}, {"width 5", "odd", "head_dim=6"}},
         {"llama-tiny", {{"hidden_size", "36"}}, {"width 9", "odd", "head_dim=10"}},
@@ -488,6 +518,8 @@ static void test_families_build(void **state)
         {"gpt2-tiny", {{"resid_pdrop", "0.1"}, {"attn_pdrop", "0.2"}}},
         {"gpt2-tiny", {{"embd_pdrop", "0.1"}, {"n_layer", "1"}}},
         {"llama-tiny", {{NULL, NULL}}},
+        {"mixtral-tiny", {{NULL, NULL}}},
+        {"mixtral-tiny", {{"capacity_factor", "0.5"}, {"router_jitter_noise", "0.1"}}},
         {"llama-tiny", {{"num_key_value_heads", "null"}, {"tie_word_embeddings", "true"}}},
         {"llama-tiny", {{"hidden_size", "34"}, {"head_dim", "6"}}},
     };

@@ -33,6 +33,8 @@ yoke_status yoke_session_create(const yoke_session_parts *parts,
                                 yoke_session **session) YOKE_MUST_USE;
 void yoke_session_destroy(yoke_session *session); /* NULL is fine */
 
+enum { YOKE_MOST_EXPERT_LOADS = 1024 };
+
 /* One optimizer step, as the leading rank saw it. */
 typedef struct yoke_step_metrics {
     int64_t step;     /* from 0 */
@@ -45,6 +47,14 @@ typedef struct yoke_step_metrics {
     bool evaluated; /* eval_loss was measured after this step */
     double eval_loss;
     int first_bad; /* parameter whose gradient is not finite, or -1 */
+
+    /* Losses beside that one, times their coefficients, nats per valid token; NaN if none. */
+    double aux_loss;
+
+    /* Of the first n_load_layers layers with experts, as many whole ones as there is room for: the
+     * share of the step's choices that each of n_experts got. [n_load_layers, n_experts] */
+    int n_load_layers, n_experts;
+    float expert_load[YOKE_MOST_EXPERT_LOADS];
 } yoke_step_metrics;
 
 typedef struct yoke_run_options {
@@ -96,8 +106,8 @@ yoke_status yoke_session_logits(yoke_session *session, const int32_t *tokens,
 /* Memory of one rank, bytes. */
 typedef struct yoke_rank_bytes {
     int64_t params, grads, optimizer, stash, gathered, scratch; /* planned, by kind */
-    int64_t planned;                                  /* their sum and alignment: the slab */
-    int64_t allocated;                                /* by the run; 0 before */
+    int64_t planned;   /* their sum and alignment: the slab */
+    int64_t allocated; /* by the run; 0 before */
 
     /* Largest resident set, the rank's own slab included, the slabs of its peers not; 0 before. */
     int64_t peak;

@@ -10,38 +10,32 @@
 #include "checkpoint/hf_map.h"
 #include "checkpoint/safetensors.h"
 
-/* Fetches the parts of a tensor and writes it. `whole` and `piece` hold the largest tensor. */
+/* Fetches the parts of a tensor and writes it. `whole` and `piece` hold the largest tensor or
+ * parameter; a parameter of which slices are written is fetched for the first of them. */
 static yoke_status write_tensor(yoke_session *session, const yoke_hf_tensor *tensor,
                                 yoke_safetensors_writer *writer, float *whole, float *piece)
 {
-    int64_t elements = yoke_shape_elements(&tensor->shape);
-    if (tensor->n_parts == 1) {
-        YOKE_TRY(yoke_session_fetch(session, YOKE_FETCH_WEIGHT, tensor->parameter[0], whole));
-        return yoke_safetensors_write(writer, whole, elements);
-    }
     for (int part = 0; part < tensor->n_parts; part++) {
-        YOKE_TRY(yoke_session_fetch(session, YOKE_FETCH_WEIGHT, tensor->parameter[part], piece));
+        if (tensor->slice == 0) {
+            YOKE_TRY(
+                yoke_session_fetch(session, YOKE_FETCH_WEIGHT, tensor->parameter[part], piece));
+        }
         yoke_hf_part_copy(tensor, part, true, whole, piece);
     }
-    return yoke_safetensors_write(writer, whole, elements);
+    return yoke_safetensors_write(writer, whole, yoke_shape_elements(&tensor->shape));
 }
 
 static yoke_status write_tensors(yoke_session *session, const yoke_hf_map *map,
                                  yoke_safetensors_writer *writer)
 {
-    int64_t most = 0;
-    for (int i = 0; i < map->n_tensors; i++) {
-        int64_t elements = yoke_shape_elements(&map->tensors[i].shape);
-        most = elements > most ? elements : most;
-    }
-    float *room = yoke_block_alloc(2 * (size_t)most * sizeof *room);
+    float *room = yoke_block_alloc(2 * (size_t)map->most_elements * sizeof *room);
     if (!room) {
         return YOKE_FAIL(YOKE_NO_MEMORY, "no memory for a tensor of %lld elements",
-                         (long long)most);
+                         (long long)map->most_elements);
     }
     yoke_status status = YOKE_OK;
     for (int i = 0; i < map->n_tensors && !status; i++) {
-        status = write_tensor(session, &map->tensors[i], writer, room, room + most);
+        status = write_tensor(session, &map->tensors[i], writer, room, room + map->most_elements);
     }
     yoke_block_free(room);
     return status;

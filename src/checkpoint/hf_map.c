@@ -9,11 +9,12 @@
 #include "base/memory.h"
 #include "graph/graph.h"
 
-/* Which tensor a parameter belongs to. */
+/* Which tensor a parameter belongs to, or which tensors its slices are: then the name has a '#'. */
 typedef struct place {
     char name[YOKE_HF_NAME_BYTES];
     int part, n_parts;
-    yoke_shape shape; /* of the parameter, as the file sees it */
+    int n_slices;
+    yoke_shape shape; /* of the parameter or a slice of it, as the file sees it */
 } place;
 
 /* The file has no dim for heads: theirs and that of their width are one. */
@@ -35,12 +36,19 @@ static yoke_shape file_shape(const yoke_value_info *parameter)
 static yoke_status find_place(const yoke_model *model, const yoke_value_info *parameter,
                               place *found)
 {
-    *found = (place){.part = 0, .n_parts = 1, .shape = file_shape(parameter)};
+    *found = (place){.part = 0, .n_parts = 1, .n_slices = 1, .shape = file_shape(parameter)};
     if (model->hf_name) {
         model->hf_name(parameter->name, found->name, sizeof found->name, &found->part,
                        &found->n_parts);
     } else {
         (void)snprintf(found->name, sizeof found->name, "%s", parameter->name);
+    }
+    if (strchr(found->name, '#') && found->shape.n_dims > 1 && found->n_parts == 1) {
+        found->n_slices = (int)found->shape.extent[0];
+        found->shape.n_dims--;
+        memmove(found->shape.extent, found->shape.extent + 1,
+                sizeof found->shape.extent[0] * (size_t)found->shape.n_dims);
+        found->shape.extent[found->shape.n_dims] = 0;
     }
     bool good = found->n_parts >= 1 && found->n_parts <= YOKE_HF_MOST_PARTS && found->part >= 0 &&
                 found->part < found->n_parts && (found->n_parts == 1 || found->shape.n_dims > 0);
@@ -63,6 +71,7 @@ static yoke_hf_tensor *find_tensor(yoke_hf_map *map, const place *p)
     }
     yoke_hf_tensor *made = &map->tensors[map->n_tensors++];
     memcpy(made->name, p->name, sizeof made->name);
+    made->n_slices = p->n_slices;
     made->shape = p->shape;
     made->n_parts = p->n_parts;
     if (p->n_parts > 1) {
@@ -86,19 +95,45 @@ static bool fits(const yoke_hf_tensor *tensor, const place *p)
                   sizeof whole.extent[0] * (size_t)whole.n_dims) == 0;
 }
 
+static yoke_status add_tensor(yoke_hf_map *map, const yoke_model *model,
+                              const yoke_value_info *parameter, const place *p, int index)
+{
+    yoke_hf_tensor *tensor = find_tensor(map, p);
+    if (!fits(tensor, p)) {
+        return YOKE_FAIL(YOKE_BAD_INPUT,
+                         "model %s: hf_name makes parameter %s part %d of %d of %s, which is taken "
+                         "or of another shape",
+                         model->name, parameter->name, p->part, p->n_parts, p->name);
+    }
+    tensor->parameter[p->part] = index;
+    int64_t elements = yoke_shape_elements(&tensor->shape) * tensor->n_slices;
+    map->most_elements = elements > map->most_elements ? elements : map->most_elements;
+    return YOKE_OK;
+}
+
+static yoke_status add_slice(yoke_hf_map *map, const yoke_model *model,
+                             const yoke_value_info *parameter, const place *p, int slice, int index)
+{
+    place one = *p;
+    int before = (int)strcspn(p->name, "#");
+    (void)snprintf(one.name, sizeof one.name, "%.*s%d%s", before, p->name, slice,
+                   p->name + before + 1);
+    YOKE_TRY(add_tensor(map, model, parameter, &one, index));
+    map->tensors[map->n_tensors - 1].slice = slice;
+    return YOKE_OK;
+}
+
 static yoke_status add_parameter(yoke_hf_map *map, const yoke_model *model,
                                  const yoke_value_info *parameter, int index)
 {
     place p;
     YOKE_TRY(find_place(model, parameter, &p));
-    yoke_hf_tensor *tensor = find_tensor(map, &p);
-    if (!fits(tensor, &p)) {
-        return YOKE_FAIL(YOKE_BAD_INPUT,
-                         "model %s: hf_name makes parameter %s part %d of %d of %s, which is taken "
-                         "or of another shape",
-                         model->name, parameter->name, p.part, p.n_parts, p.name);
+    if (p.n_slices == 1 && !strchr(p.name, '#')) {
+        return add_tensor(map, model, parameter, &p, index);
     }
-    tensor->parameter[p.part] = index;
+    for (int slice = 0; slice < p.n_slices; slice++) {
+        YOKE_TRY(add_slice(map, model, parameter, &p, slice, index));
+    }
     return YOKE_OK;
 }
 
@@ -126,13 +161,26 @@ static yoke_status add_all(yoke_hf_map *map, const yoke_graph *graph, const yoke
     return check_whole(map, model);
 }
 
+/* A tensor for each parameter, or for each of its slices, at the most. */
+static yoke_status count_tensors(const yoke_graph *graph, const yoke_model *model, size_t *n)
+{
+    *n = 0;
+    for (int64_t i = 0; i < graph->n_parameters; i++) {
+        place p;
+        YOKE_TRY(find_place(model, yoke_value_get(graph, graph->parameters[i]), &p));
+        *n += (size_t)p.n_slices;
+    }
+    return YOKE_OK;
+}
+
 yoke_status yoke_hf_map_init(yoke_hf_map *map, const yoke_graph *graph, const yoke_model *model)
 {
+    size_t n;
     *map = (yoke_hf_map){0};
-    map->tensors = yoke_block_alloc((size_t)graph->n_parameters * sizeof *map->tensors);
+    YOKE_TRY(count_tensors(graph, model, &n));
+    map->tensors = yoke_block_alloc(n * sizeof *map->tensors);
     if (!map->tensors) {
-        return YOKE_FAIL(YOKE_NO_MEMORY, "no memory for the names of %lld parameters",
-                         (long long)graph->n_parameters);
+        return YOKE_FAIL(YOKE_NO_MEMORY, "no memory for the names of %zu tensors", n);
     }
     yoke_status status = add_all(map, graph, model);
     if (status) {
@@ -154,6 +202,7 @@ void yoke_hf_part_copy(const yoke_hf_tensor *tensor, int part, bool join, float 
                                            : tensor->shape.extent[tensor->shape.n_dims - 1];
     int64_t n_rows = columns ? yoke_shape_elements(&tensor->shape) / columns : 0;
     int64_t part_columns = columns / tensor->n_parts;
+    piece += tensor->slice * yoke_shape_elements(&tensor->shape);
     for (int64_t row = 0; row < n_rows; row++) {
         float *in_whole = whole + row * columns + part * part_columns;
         float *in_piece = piece + row * part_columns;

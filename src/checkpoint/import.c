@@ -178,15 +178,17 @@ static yoke_status match_all(const yoke_safetensors *file, const yoke_hf_map *ma
     return YOKE_OK;
 }
 
-/* `whole` has room for the tensor twice: behind it stands the part that is handed over. */
+/* `room` is twice that of the largest tensor or parameter: for the tensor, and for what is handed
+ * over, a parameter once all of its slices are there. */
 static yoke_status load_tensor(yoke_session *session, const yoke_hf_tensor *tensor,
-                               const yoke_safetensors *file, int index, float *whole)
+                               const yoke_safetensors *file, int index, float *const room[2])
 {
-    YOKE_TRY(yoke_safetensors_read(file, index, whole));
-    float *piece = whole + yoke_shape_elements(&tensor->shape);
+    YOKE_TRY(yoke_safetensors_read(file, index, room[0]));
     for (int part = 0; part < tensor->n_parts; part++) {
-        yoke_hf_part_copy(tensor, part, false, whole, piece);
-        YOKE_TRY(yoke_session_load(session, tensor->parameter[part], piece));
+        yoke_hf_part_copy(tensor, part, false, room[0], room[1]);
+        if (tensor->slice == tensor->n_slices - 1) {
+            YOKE_TRY(yoke_session_load(session, tensor->parameter[part], room[1]));
+        }
     }
     return YOKE_OK;
 }
@@ -194,19 +196,18 @@ static yoke_status load_tensor(yoke_session *session, const yoke_hf_tensor *tens
 static yoke_status load_all(yoke_session *session, const yoke_hf_map *map,
                             const yoke_safetensors *file, const match *found)
 {
-    for (int i = 0; i < map->n_tensors; i++) {
-        const yoke_hf_tensor *tensor = &map->tensors[i];
-        int64_t elements = yoke_shape_elements(&tensor->shape);
-        float *room = yoke_block_alloc(2 * (size_t)elements * sizeof *room);
-        if (!room) {
-            return YOKE_FAIL(YOKE_NO_MEMORY, "no memory for tensor '%s' of %lld elements",
-                             tensor->name, (long long)elements);
-        }
-        yoke_status status = load_tensor(session, tensor, file, found->file_index[i], room);
-        yoke_block_free(room);
-        YOKE_TRY(status);
+    float *room = yoke_block_alloc(2 * (size_t)map->most_elements * sizeof *room);
+    if (!room) {
+        return YOKE_FAIL(YOKE_NO_MEMORY, "no memory for a tensor of %lld elements",
+                         (long long)map->most_elements);
     }
-    return YOKE_OK;
+    float *const halves[] = {room, room + map->most_elements};
+    yoke_status status = YOKE_OK;
+    for (int i = 0; i < map->n_tensors && !status; i++) {
+        status = load_tensor(session, &map->tensors[i], file, found->file_index[i], halves);
+    }
+    yoke_block_free(room);
+    return status;
 }
 
 static yoke_status match_and_load(yoke_session *session, const yoke_hf_map *map,

@@ -35,6 +35,21 @@ static void fail_later(train_state *training, yoke_status status)
     }
 }
 
+/* A list of shares for each layer. */
+static json_t *list_load(const yoke_step_metrics *metrics)
+{
+    json_t *layers = json_array();
+    for (int layer = 0; layer < metrics->n_load_layers; layer++) {
+        const float *load = metrics->expert_load + layer * metrics->n_experts;
+        json_t *shares = json_array();
+        for (int i = 0; i < metrics->n_experts; i++) {
+            (void)json_array_append_new(shares, yoke_json_real((double)load[i]));
+        }
+        (void)json_array_append_new(layers, shares);
+    }
+    return layers;
+}
+
 static yoke_status write_metrics(train_state *training, const yoke_step_metrics *metrics)
 {
     int64_t tokens = training->setup.run.config.batch_size * training->setup.run.config.seq_len;
@@ -48,6 +63,12 @@ static yoke_status write_metrics(train_state *training, const yoke_step_metrics 
     (void)json_object_set_new(line, "seconds", yoke_json_real(metrics->seconds));
     (void)json_object_set_new(line, "n_valid", json_integer((json_int_t)metrics->n_valid));
     (void)json_object_set_new(line, "skipped", json_boolean(metrics->skipped));
+    if (isfinite(metrics->aux_loss)) {
+        (void)json_object_set_new(line, "aux_loss", yoke_json_real(metrics->aux_loss));
+    }
+    if (metrics->n_load_layers > 0) {
+        (void)json_object_set_new(line, "expert_load", list_load(metrics));
+    }
     YOKE_TRY(yoke_run_folder_metrics(&training->folder, line));
     if (metrics->evaluated) {
         json_t *evaluation = json_object();

@@ -165,6 +165,16 @@ static void add_speed(const yoke_train_log *log, text_line *line)
     }
 }
 
+/* The busiest expert of all layers, as a multiple of an equal share. */
+static double highest_load(const yoke_step_metrics *metrics)
+{
+    float highest = 0;
+    for (int i = 0; i < metrics->n_load_layers * metrics->n_experts; i++) {
+        highest = metrics->expert_load[i] > highest ? metrics->expert_load[i] : highest;
+    }
+    return (double)highest * metrics->n_experts;
+}
+
 static void fill_line(const yoke_train_log *log, const yoke_step_metrics *metrics, text_line *line)
 {
     char text[32];
@@ -175,6 +185,9 @@ static void fill_line(const yoke_train_log *log, const yoke_step_metrics *metric
     add_field(line, "loss %.4f", metrics->loss);
     add_field(line, "lr %.2e", metrics->lr);
     add_field(line, "norm %.3g", metrics->grad_norm);
+    if (metrics->n_load_layers > 0) {
+        add_field(line, "load %.2f", highest_load(metrics));
+    }
     add_speed(log, line);
     if (peak > 0) {
         add_field(line, "%s", yoke_text_bytes((double)peak, text, sizeof text));

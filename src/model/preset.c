@@ -81,7 +81,7 @@ static const yoke_preset presets[] = {
     },
     {
         .name = "mixtral-mini",
-        .help = "Mixtral for bytes: 6 layers of width 128, 8 experts, 2 a token, 3.7 M parameters",
+        .help = "Mixtral for bytes: 6 layers of width 128, 8 experts, 2 a token, 3.6 M parameters",
         .json = "{\"model_type\": \"mixtral\", \"vocab_size\": 257, \"hidden_size\": 128, "
                 "\"intermediate_size\": 176, \"num_hidden_layers\": 6, "
                 "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, "

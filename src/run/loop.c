@@ -16,7 +16,8 @@ typedef struct loop {
     const float *loss, *n_valid;       /* of training; NULL on ranks that do not hold them */
     const float *eval_loss, *eval_n_valid;
     const float *control, *norms;
-    yoke_step_metrics last; /* of the latest step */
+    const float *auxiliary_loss, *expert_load; /* NULL where the model has none */
+    yoke_step_metrics last;                    /* of the latest step */
     int64_t skipped_in_row;
 } loop;
 
@@ -37,6 +38,11 @@ static yoke_executor *bind(loop *l, yoke_arena *arena, const yoke_session_plan *
     return yoke_executor_create(arena, &request);
 }
 
+static const float *find_kept(const yoke_executor *executor, yoke_value value)
+{
+    return value == YOKE_NO_VALUE ? NULL : yoke_executor_find(executor, value);
+}
+
 static void bind_all(loop *l, yoke_arena *arena)
 {
     yoke_session *session = l->session;
@@ -46,6 +52,8 @@ static void bind_all(loop *l, yoke_arena *arena)
     l->n_valid = yoke_executor_find(l->train, graph->n_valid);
     l->control = yoke_executor_find(l->train, graph->control);
     l->norms = yoke_executor_find(l->train, graph->norms);
+    l->auxiliary_loss = find_kept(l->train, graph->auxiliary_loss);
+    l->expert_load = find_kept(l->train, graph->expert_load);
     if (session->evaluation.set) {
         const yoke_graph *evaluation = session->evaluation.graph;
         l->evaluation = bind(l, arena, &session->evaluation, &session->eval_sampler);
@@ -81,19 +89,38 @@ static int first_bad_parameter(const loop *l)
     return -1;
 }
 
+static void read_load(const loop *l, yoke_step_metrics *metrics)
+{
+    const yoke_graph *graph = l->session->train.graph;
+    if (!l->expert_load) {
+        return;
+    }
+    const yoke_shape *shape = &graph->values[graph->expert_load].shape; /* [layers, experts] */
+    int64_t room = YOKE_MOST_EXPERT_LOADS / shape->extent[1];
+    metrics->n_experts = (int)shape->extent[1];
+    metrics->n_load_layers = (int)(shape->extent[0] < room ? shape->extent[0] : room);
+    for (int i = 0; i < metrics->n_load_layers * metrics->n_experts; i++) {
+        metrics->expert_load[i] = l->expert_load[i];
+    }
+}
+
 static yoke_step_metrics read_metrics(const loop *l, int64_t step)
 {
     bool applied = l->control[YOKE_CONTROL_APPLY] != 0;
-    return (yoke_step_metrics){
+    bool counts = l->n_valid[0] > 0;
+    yoke_step_metrics metrics = {
         .step = step,
         .skipped = !applied,
-        .loss = l->loss && l->n_valid[0] > 0 ? (double)l->loss[0] : (double)NAN,
+        .loss = l->loss && counts ? (double)l->loss[0] : (double)NAN,
+        .aux_loss = l->auxiliary_loss && counts ? (double)l->auxiliary_loss[0] : (double)NAN,
         .grad_norm = (double)l->control[YOKE_CONTROL_NORM],
         .lr = (double)l->control[YOKE_CONTROL_LR],
         .n_valid = (double)l->n_valid[0],
         .eval_loss = (double)NAN,
         .first_bad = applied ? -1 : first_bad_parameter(l),
     };
+    read_load(l, &metrics);
+    return metrics;
 }
 
 static bool skips_too_much(const loop *l)
