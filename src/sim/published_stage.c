@@ -80,23 +80,55 @@ static double kept_by_node(const yoke_node *node, const sizes *s)
     }
 }
 
+/* The same where all but products is computed again: the layer's input, and what products make. One
+ * that makes the stream, which `pending` counts, is needed again only by a norm of its own layer. */
+static double kept_by_products(const yoke_graph *graph, const yoke_node *node, const sizes *s,
+                               double *pending)
+{
+    double kept = 0;
+    if (node->op == YOKE_OP_LAYER_NORM || node->op == YOKE_OP_RMS_NORM) {
+        kept = *pending;
+        *pending = 0;
+    } else if (node->op == YOKE_OP_MATMUL) {
+        const char *dims = graph->values[node->out[0]].dims;
+        bool stream = strcmp(dims, "btd") == 0;
+        *pending += stream ? s->d / s->stream : 0;
+        kept += strchr(dims, 'h') ? s->h * s->x / s->inner : 0;
+        kept += strchr(dims, 'k') ? s->k * s->x / s->key_parts : 0;
+        kept += strchr(dims, 'f') ? s->f / s->inner : 0;
+    }
+    return kept_by_node(node, s) < 0 ? -1 : kept;
+}
+
+static double in_parts(const yoke_graph *graph, int block, const sizes *s, bool products)
+{
+    double elements = products ? s->d / s->stream : 0, pending = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const yoke_node *node = &graph->nodes[i];
+        if (node->region == YOKE_REGION_FORWARD && node->block == block) {
+            double more =
+                products ? kept_by_products(graph, node, s, &pending) : kept_by_node(node, s);
+            elements += more < 0 ? (double)NAN : more;
+        }
+    }
+    return elements;
+}
+
 /* Bytes that each layer keeps of a micro-batch, [blocks]; NaN where that is not known. */
 static const double *kept_by_layers(const yoke_published_request *request, const bool *is_layer)
 {
     const yoke_graph *graph = request->set->graph;
     double *bytes = YOKE_ARENA_NEW(request->arena, double, graph->n_blocks);
     sizes s = sizes_of(request);
-    bool full = strcmp(request->recompute, "full") == 0;
     bool none = strcmp(request->recompute, "none") == 0;
-    for (int64_t i = 0; i < graph->n_nodes; i++) {
-        const yoke_node *node = &graph->nodes[i];
-        if (node->region == YOKE_REGION_FORWARD && node->block >= 0 && is_layer[node->block]) {
-            double elements = none ? kept_by_node(node, &s) : -1;
-            bytes[node->block] += elements < 0 ? (double)NAN : 4 * s.bs * elements;
+    bool selective = strcmp(request->recompute, "selective") == 0;
+    bool full = strcmp(request->recompute, "full") == 0;
+    for (int block = 0; block < graph->n_blocks; block++) {
+        double elements = full ? s.d / s.stream : (double)NAN;
+        if (is_layer[block] && (none || selective)) {
+            elements = in_parts(graph, block, &s, selective);
         }
-    }
-    for (int64_t block = 0; full && block < graph->n_blocks; block++) {
-        bytes[block] = is_layer[block] ? 4 * s.bs * s.d / s.stream : 0;
+        bytes[block] = is_layer[block] ? 4 * s.bs * elements : 0;
     }
     return bytes;
 }
