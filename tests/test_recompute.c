@@ -183,7 +183,7 @@ static bool is_from_forward(const yoke_program_set *set, const yoke_buffer *buff
 static void assert_inputs_alone(const scene *s, int rank)
 {
     const yoke_program_set *set = yoke_session_programs(s->session);
-    const yoke_program *program = &set->programs[rank];
+    const yoke_program *program = yoke_program_of(set, rank);
     int kept[LAYERS + 2][MICROBATCHES] = {{0}}, n = 0;
     for (int64_t b = 0; b < program->n_buffers; b++) {
         const yoke_buffer *buffer = &program->buffers[b];
@@ -256,9 +256,9 @@ static void test_selective_keeps_products(void **state)
     const yoke_program_set *set = yoke_session_programs(s.session);
     const yoke_graph *graph = set->graph;
     int n_products = 0;
-    for (int64_t b = 0; b < set->programs[0].n_buffers; b++) {
-        const yoke_buffer *buffer = &set->programs[0].buffers[b];
-        int reader = reader_of(&set->programs[0], b);
+    for (int64_t b = 0; b < yoke_program_of(set, 0)->n_buffers; b++) {
+        const yoke_buffer *buffer = &yoke_program_of(set, 0)->buffers[b];
+        int reader = reader_of(yoke_program_of(set, 0), b);
         if (buffer->kind != YOKE_BUFFER_STASH || buffer->root != b || !is_layer(graph, reader)) {
             continue;
         }

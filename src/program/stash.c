@@ -91,7 +91,7 @@ static int *find_readers(const yoke_program_set *set, const yoke_program *progra
 void yoke_stash_read(const yoke_program_set *set, int stage, yoke_arena *arena, yoke_stash *stash)
 {
     int rank = yoke_mesh_neighbour(&set->mesh, 0, YOKE_AXIS_PP, stage);
-    const yoke_program *program = &set->programs[rank];
+    const yoke_program *program = yoke_program_of(set, rank);
     moments m = {.set = set, .program = program};
     find_moments(&m, stage, arena);
     const int *reader = find_readers(set, program, arena);
@@ -120,7 +120,7 @@ int64_t yoke_stash_planned(const yoke_program_set *set, int stage)
 {
     int64_t most = 0;
     for (int rank = 0; rank < set->n_ranks; rank++) {
-        int64_t bytes = set->programs[rank].kind_bytes[YOKE_BUFFER_STASH];
+        int64_t bytes = yoke_program_of(set, rank)->kind_bytes[YOKE_BUFFER_STASH];
         bool here = yoke_mesh_coordinate(&set->mesh, rank, YOKE_AXIS_PP) == stage;
         most = here && bytes > most ? bytes : most;
     }
