@@ -19,7 +19,7 @@ install(FILES ${CMAKE_BINARY_DIR}/yokeConfig.cmake ${CMAKE_BINARY_DIR}/yokeConfi
 # The archive does not link without these libraries, so the file names them whether or not --static is said; by flag and
 # not under Requires, because --static would then ask for what they themselves were built from.
 set(yoke_pc_libraries ${yoke_jansson_LDFLAGS} ${yoke_yaml_LDFLAGS} ${yoke_zlib_LDFLAGS}
-    ${yoke_xxhash_LDFLAGS})
+    ${yoke_xxhash_LDFLAGS} ${yoke_hwloc_LDFLAGS})
 if(YOKE_DNNL_LIBRARY)
     get_filename_component(dnnl_dir ${YOKE_DNNL_LIBRARY} DIRECTORY)
     list(APPEND yoke_pc_libraries -L${dnnl_dir})

@@ -7,6 +7,7 @@ pkg_check_modules(yoke_jansson REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(yoke_yaml REQUIRED IMPORTED_TARGET yaml-0.1)
 pkg_check_modules(yoke_zlib REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(yoke_xxhash REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(yoke_hwloc REQUIRED IMPORTED_TARGET hwloc)
 
 # By name first: Debian's CMake package of oneDNN also demands OpenCL, which yoke does not use.
 find_library(YOKE_DNNL_LIBRARY dnnl)
@@ -21,7 +22,7 @@ elseif(NOT TARGET DNNL::dnnl)
 endif()
 
 set(yoke_dependencies PkgConfig::yoke_jansson PkgConfig::yoke_yaml PkgConfig::yoke_zlib
-    PkgConfig::yoke_xxhash DNNL::dnnl Threads::Threads m)
+    PkgConfig::yoke_xxhash PkgConfig::yoke_hwloc DNNL::dnnl Threads::Threads m)
 if(YOKE_OPENMP)
     find_package(OpenMP REQUIRED COMPONENTS C)
     list(APPEND yoke_dependencies OpenMP::OpenMP_C)

@@ -59,6 +59,8 @@ extern "C" {
     X(INT, eval_interval, 0, "steps", "evaluate every so many steps; 0: only after the last")      \
     X(INT, eval_batches, 16, "batches", "batches of batch_size sequences in an evaluation")        \
     X(INT, threads, 0, "threads", "for each rank; 0: cores / ranks, at least 1")                   \
+    X(TEXT, placement, "auto", "",                                                                 \
+      "cores: one for each thread; auto: likewise if they suffice and are mostly needed; none")    \
     X(TEXT, kernels, "auto", "", "auto, or one kernel set: ref")                                   \
     X(TEXT, ranks, "processes", "", "processes or threads")                                        \
     X(REAL, timeout_s, 600.0, "s", "a rank that waits longer than this calls the run hung")        \

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "cli/format.h"
 #include "program/program.h"
+#include "run/session.h"
 
 enum { LINE_BYTES = 256, SMOOTHING_STEPS = 20, USUAL_COLUMNS = 80 };
 
@@ -71,6 +72,7 @@ static void print_ranks(const yoke_setup *setup)
     }
     (void)printf("ranks    %d %s with %ld thread%s, kernels %s\n", n_ranks, home, threads,
                  threads == 1 ? "" : "s", config->kernels);
+    (void)printf("cores    %s\n", yoke_placement_text(setup->session->placement));
 }
 
 static void print_header(const yoke_setup *setup, double flops_per_s)

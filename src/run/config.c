@@ -15,6 +15,7 @@
 #include "kernel/kernel.h"
 #include "run/budget.h"
 #include "run/config_keys.h"
+#include "run/placement.h"
 #include "yoke/schedule.h"
 
 yoke_config yoke_config_default(void)
@@ -143,6 +144,11 @@ static yoke_status check_names(const yoke_config *config)
 {
     static const char *const homes[] = {"processes", "threads"};
     static const char *const contexts[] = {"gather", "heads", "ring"};
+    static const char *const placements[] = {
+#define NAME(name) #name,
+        YOKE_PLACEMENT_LIST(NAME)
+#undef NAME
+    };
     static const char *const rates[] = {
 #define NAME(upper, lower, help) #lower,
         YOKE_RATE_LIST(NAME)
@@ -152,6 +158,7 @@ static yoke_status check_names(const yoke_config *config)
     yoke_kernel kernels[YOKE_N_OPS];
     YOKE_TRY(check_name("ranks", config->ranks, homes, COUNT(homes)));
     YOKE_TRY(check_name("context_parallel", config->context_parallel, contexts, COUNT(contexts)));
+    YOKE_TRY(check_name("placement", config->placement, placements, COUNT(placements)));
     YOKE_TRY(check_name("lr_schedule", config->lr_schedule, rates, COUNT(rates)));
     yoke_recompute_wish wish;
     YOKE_TRY(yoke_recompute_parse(config->recompute, &wish));

@@ -229,6 +229,7 @@ yoke_status yoke_run_rank_main(yoke_endpoint *endpoint, void *user)
               .session = run->session,
               .endpoint = endpoint,
               .rank = yoke_endpoint_rank(endpoint)};
+    yoke_placement_bind(run->session->placement, l.rank);
     yoke_kernel_threads_set(run->session->n_threads);
     yoke_arena *arena;
     YOKE_TRY(yoke_arena_create(&arena, 0));

@@ -21,6 +21,9 @@ static yoke_status measure(yoke_endpoint *endpoint, void *user)
     if (!matrices) {
         return YOKE_FAIL(YOKE_NO_MEMORY, "no memory to measure the rate of matrix products");
     }
+    if (r->session->placement) {
+        yoke_placement_bind(r->session->placement, yoke_endpoint_rank(endpoint));
+    }
     yoke_kernel_threads_set(r->session->n_threads);
     rates[yoke_endpoint_rank(endpoint)] = yoke_kernel_matmul_rate(ROOF_SIDE, 0.5, matrices);
     yoke_block_free(matrices);

@@ -188,6 +188,7 @@ void yoke_session_destroy(yoke_session *session)
         return;
     }
     unmap_slabs(session);
+    yoke_placement_destroy(session->placement);
     yoke_session_plan_destroy(&session->train);
     yoke_session_plan_destroy(&session->evaluation);
     yoke_session_plan_destroy(&session->logits);
@@ -244,12 +245,24 @@ static yoke_status map_slabs(yoke_session *session)
     return YOKE_OK;
 }
 
+static yoke_status place(yoke_session *session)
+{
+    if (session->placement) {
+        return YOKE_OK;
+    }
+    yoke_placement_request request = {.wanted = session->config.placement,
+                                      .n_ranks = session->n_ranks,
+                                      .n_threads = session->n_threads};
+    return yoke_placement_create(&request, &session->placement);
+}
+
 yoke_status yoke_session_allocate(yoke_session *session)
 {
     if (session->slabs) {
         return YOKE_OK;
     }
     YOKE_TRY(check_ranks(session));
+    YOKE_TRY(place(session));
     YOKE_TRY(check_memory(session));
     yoke_status status = map_slabs(session);
     if (status) { /* all or none: the next call tries again */

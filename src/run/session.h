@@ -6,6 +6,7 @@
 
 #include "program/program.h"
 #include "run/executor.h"
+#include "run/placement.h"
 #include "transport/transport.h"
 #include "yoke/session.h"
 
@@ -28,7 +29,8 @@ struct yoke_session {
     char **slabs; /* [n_ranks] mappings that all ranks see; NULL before the first run */
     size_t *slab_bytes;
     yoke_rank_bytes *bytes;
-    bool initialised; /* the parameters hold values */
+    yoke_placement *placement; /* NULL before the slabs are mapped */
+    bool initialised;          /* the parameters hold values */
 };
 
 int yoke_session_cores(void); /* of the machine */
@@ -43,7 +45,7 @@ yoke_status yoke_session_plan_create(yoke_session *session, yoke_session_use use
                                      yoke_session_plan *plan) YOKE_MUST_USE;
 void yoke_session_plan_destroy(yoke_session_plan *plan);
 
-/* Maps the ranks' slabs, once. */
+/* Maps the ranks' slabs and places the ranks on cores, once. */
 yoke_status yoke_session_allocate(yoke_session *session) YOKE_MUST_USE;
 
 /* Makes a rank's slab at least so large, mapped or not yet; what it holds stays. Between runs. */
