@@ -143,7 +143,7 @@ static void combine_gradient(yoke_graph *graph, const yoke_node *node, const yok
 }
 
 /* A token's slot depends on those before it. */
-const yoke_op_def yoke_op_expert_slots = {.name = "expert_slots", .whole = "t"};
+const yoke_op_def yoke_op_expert_slots = {.name = "expert_slots", .whole = "t", .cheap = true};
 
 /* Tokens could be divided too, each piece filling its own slots. But then sums of parts would go
  * where tokens go now, and slots are more than tokens. */
@@ -151,6 +151,7 @@ const yoke_op_def yoke_op_dispatch = {
     .name = "dispatch",
     .whole = "t",
     .linear = {1 << 0},
+    .cheap = true,
     .gradient = dispatch_gradient,
 };
 const yoke_op_def yoke_op_combine = {

@@ -44,5 +44,6 @@ const yoke_op_def yoke_op_jitter = {
     .linear = {1 << 0},
     .reuses = 1 << 0,
     .passes_pin = true,
+    .cheap = true,
     .gradient = gradient,
 };

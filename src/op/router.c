@@ -49,7 +49,8 @@ static void gradient(yoke_graph *graph, const yoke_node *node, const yoke_value 
                       NULL);
 }
 
-const yoke_op_def yoke_op_router = {.name = "router", .whole = "$", .gradient = gradient};
+const yoke_op_def yoke_op_router = {
+    .name = "router", .whole = "$", .cheap = true, .gradient = gradient};
 
 /* Both gradients count together; one that every piece has whole is then counted once. */
 const yoke_op_def yoke_op_router_grad = {

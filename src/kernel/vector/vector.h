@@ -43,6 +43,10 @@
     X(SWIGLU, swiglu)                                                                              \
     X(SWIGLU_GRAD, swiglu_grad)                                                                    \
     X(DROPOUT, dropout)                                                                            \
+    X(JITTER, jitter)                                                                              \
+    X(DISPATCH, dispatch)                                                                          \
+    X(COMBINE, combine)                                                                            \
+    X(COMBINE_GRAD, combine_grad)                                                                  \
     X(ROW_MAX, row_max)                                                                            \
     X(ROW_SUM_EXP, row_sum_exp)                                                                    \
     X(CROSS_ENTROPY_GRAD, cross_entropy_grad)                                                      \
