@@ -15,23 +15,8 @@
 
 #include <cmocka.h>
 
-#include "graph_cases.h"
+#include "inferred.h"
 #include "layout/division.h"
-
-static yoke_graph *graph;
-
-static void make(const graph_case *c, const char *mesh)
-{
-    yoke_status status = case_build(c, mesh, true, &graph);
-    if (status) {
-        fail_msg("mesh '%s': %s", mesh, yoke_status_message(status));
-    }
-}
-
-static const yoke_value_info *info(yoke_value value)
-{
-    return &graph->values[value];
-}
 
 static yoke_value find(const char *name)
 {
@@ -73,35 +58,6 @@ static void assert_layout(yoke_value value, const char *want)
     }
 }
 
-/* What a conversion is counted by; dims NULL: any. */
-typedef struct sort {
-    yoke_region region;
-    yoke_conversion conversion;
-    yoke_axis axis;
-    const char *dims;
-} sort;
-
-static int count(const sort *s)
-{
-    int n = 0;
-    for (int64_t i = 0; i < graph->n_nodes; i++) {
-        const yoke_node *node = &graph->nodes[i];
-        n += node->op == YOKE_OP_CONVERT && node->region == s->region &&
-             node->conversion == s->conversion && node->axis == s->axis &&
-             (!s->dims || strcmp(info(node->in[0])->dims, s->dims) == 0);
-    }
-    return n;
-}
-
-static int count_region(yoke_region region)
-{
-    int n = 0;
-    for (int64_t i = 0; i < graph->n_nodes; i++) {
-        n += graph->nodes[i].op == YOKE_OP_CONVERT && graph->nodes[i].region == region;
-    }
-    return n;
-}
-
 static int count_all_reduces(yoke_region region, yoke_axis axis, const char *dims)
 {
     return count(&(sort){region, YOKE_CONVERT_ALL_REDUCE, axis, dims});
@@ -115,7 +71,7 @@ static void test_nothing_to_convert(void **state)
     static const char *const meshes[] = {"", "pp=3"};
     for (size_t i = 0; i < 4; i++) {
         graph_case c = i % 2 ? llama_case(3) : gpt2_case(3);
-        make(&c, meshes[i / 2]);
+        assert_inferred(&c, meshes[i / 2]);
         for (int64_t v = 0; v < graph->n_values; v++) {
             assert_layout((yoke_value)v, "R");
         }
@@ -130,7 +86,7 @@ static void test_nothing_to_convert(void **state)
 
 static void check_dp(const graph_case *c, const char *mesh)
 {
-    make(c, mesh);
+    assert_inferred(c, mesh);
     assert_int_equal(count_region(YOKE_REGION_FORWARD), 0);
     assert_int_equal(count_region(YOKE_REGION_BACKWARD), 0);
     /* The number of valid labels, before the first forward pass. */
@@ -221,7 +177,7 @@ static void test_tp_is_megatron_for_gpt2(void **state)
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes * 2; i++) {
         graph_case c = gpt2_case(3);
         c.tied = i % 2;
-        make(&c, meshes[i / 2]);
+        assert_inferred(&c, meshes[i / 2]);
         check_tp_inside(3);
         check_parameters(table, sizeof table / sizeof *table);
         yoke_graph_destroy(graph);
@@ -235,7 +191,7 @@ static void test_tp_reduces_what_the_prototype_does(void **state)
     static const yoke_op forward[] = {YOKE_OP_EMBEDDING, YOKE_OP_MATMUL, YOKE_OP_MATMUL};
     static const yoke_op backward[] = {YOKE_OP_MATMUL, YOKE_OP_MATMUL, YOKE_OP_ADD};
     graph_case c = gpt2_case(1);
-    make(&c, "tp=4");
+    assert_inferred(&c, "tp=4");
     int n[2] = {0, 0};
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const yoke_node *node = &graph->nodes[i];
@@ -271,12 +227,12 @@ static void test_tp_of_grouped_queries(void **state)
         {"h.0.w2", "tp:S1", "tp:S1"}, {"h.0.n1", "R", "R"},         {"head", "tp:S0", "tp:S0"},
     };
     graph_case c = llama_case(2);
-    make(&c, "tp=2");
+    assert_inferred(&c, "tp=2");
     check_tp_inside(2);
     check_parameters(divided, sizeof divided / sizeof *divided);
     assert_int_equal(count_all_reduces(YOKE_REGION_TAIL, YOKE_AXIS_TP, "kxd"), 0);
     yoke_graph_destroy(graph);
-    make(&c, "tp=4");
+    assert_inferred(&c, "tp=4");
     check_tp_inside(2);
     check_parameters(whole, sizeof whole / sizeof *whole);
     assert_int_equal(count_all_reduces(YOKE_REGION_TAIL, YOKE_AXIS_TP, "kxd"), 2 * 2);
@@ -297,7 +253,7 @@ static void test_key_heads_go_with_query_heads(void **state)
 {
     (void)state;
     graph_case c = llama_case(1);
-    make(&c, "tp=2");
+    assert_inferred(&c, "tp=2");
     int n_attention = 0;
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const yoke_node *node = &graph->nodes[i];
@@ -323,7 +279,7 @@ static void test_key_heads_under_two_axes(void **state)
     (void)state;
     graph_case c = llama_case(1);
     c.options = "context_parallel=heads";
-    make(&c, "cp=2,tp=2");
+    assert_inferred(&c, "cp=2,tp=2");
     int n_attention = 0;
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const yoke_node *node = &graph->nodes[i];
@@ -356,7 +312,7 @@ static void test_uneven_division(void **state)
     c.vocabulary = 257;
     c.n_heads = 5;
     c.feed_forward = 3;
-    make(&c, "tp=4");
+    assert_inferred(&c, "tp=4");
     check_tp_inside(2);
     assert_pieces("wte", 0, (const int64_t[]){65, 64, 64, 64});
     assert_pieces("h.1.wq", 1, (const int64_t[]){2, 1, 1, 1});
@@ -384,7 +340,7 @@ static void test_results_are_whole_on_every_rank(void **state)
     (void)state;
     for (size_t i = 0; i < N_MESHES * 4; i++) {
         graph_case c = case_number(i);
-        make(&c, all_meshes[i / 4]);
+        assert_inferred(&c, all_meshes[i / 4]);
         const yoke_value results[] = {graph->loss, graph->n_valid, graph->norms, graph->control};
         for (size_t k = 0; k < sizeof results / sizeof *results; k++) {
             assert_layout(results[k], "R");
@@ -404,7 +360,7 @@ static void test_no_conversion_is_done_twice(void **state)
     (void)state;
     for (size_t i = 0; i < N_MESHES * 4; i++) {
         graph_case c = case_number(i);
-        make(&c, all_meshes[i / 4]);
+        assert_inferred(&c, all_meshes[i / 4]);
         for (int64_t a = 0; a < graph->n_nodes; a++) {
             const yoke_node *x = &graph->nodes[a];
             for (int64_t b = 0; x->op == YOKE_OP_CONVERT && b < a; b++) {
@@ -466,7 +422,7 @@ static void test_wrong_layouts_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < 2; i++) {
         graph_case c = case_number(i);
-        make(&c, "dp=2,tp=4");
+        assert_inferred(&c, "dp=2,tp=4");
         for (int64_t v = 0; v < graph->n_values; v++) {
             if (is_bound((yoke_value)v)) {
                 check_wrong_places((yoke_value)v, YOKE_AXIS_DP);
@@ -484,7 +440,7 @@ static void test_wrong_conversions_are_refused(void **state)
 {
     (void)state;
     graph_case c = gpt2_case(1);
-    make(&c, "dp=2,tp=2");
+    assert_inferred(&c, "dp=2,tp=2");
     int n = 0;
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         yoke_node *node = &graph->nodes[i];
