@@ -190,8 +190,11 @@ static int64_t find_over(int rank, yoke_axis axis, int nth)
 
 static blame swapped_collectives(void)
 {
-    int64_t before = find_over(4, YOKE_AXIS_DP, -2);
-    move(4, find_over(4, YOKE_AXIS_DP, -1), before);
+    int64_t before = find(4, YOKE_OPCODE_COLLECTIVE, 0);
+    for (int nth = 1; program(4)->instructions[before + 1].opcode != YOKE_OPCODE_COLLECTIVE; nth++) {
+        before = find(4, YOKE_OPCODE_COLLECTIVE, nth);
+    }
+    move(4, before + 1, before);
     return blame_transfer(4, before);
 }
 

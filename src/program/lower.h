@@ -130,6 +130,7 @@ yoke_node_list yoke_lowering_nodes(const yoke_lowering *low, const yoke_buckets 
 yoke_region yoke_action_region(const yoke_action *action);
 
 void yoke_lower_rank(yoke_lowering *low);
+void yoke_overlap(yoke_lowering *low); /* overlap.c: reorders the program of the rank at hand */
 void yoke_plan_memory(yoke_program_set *set, yoke_program *program,
                       const yoke_program_request *request);
 

@@ -205,6 +205,7 @@ static void lower_all(yoke_lowering *low, const yoke_program_request *request)
         low->rank = low->program->rank;
         low->stage = yoke_mesh_coordinate(&set->mesh, low->rank, YOKE_AXIS_PP);
         yoke_lower_rank(low);
+        yoke_overlap(low);
         yoke_plan_memory(set, low->program, request);
         int window = widest_window(set, low->program);
         set->depth = window > set->depth ? window : set->depth;
