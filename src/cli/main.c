@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
+#include "cli/restart.h"
 
 /* Where a standard stream was closed, the next file that is opened would take its place, and what is printed would end
  * in it. Opened to read, so that printing still fails. */
@@ -22,6 +23,7 @@ static void fill_standard_streams(void)
 
 int main(int argc, char **argv)
 {
+    yoke_restart_with_short_waits(argv);
     fill_standard_streams();
     /* A limit of the size of files (ulimit -f) is then an error of the write, which says so. */
     (void)signal(SIGXFSZ, SIG_IGN);
