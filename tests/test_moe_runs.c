@@ -1,0 +1,287 @@
+/*
+ * Mixture of experts, whole runs: meshes against one rank, what moves between ranks, the losses beside the main one, and what
+ * the metrics tell.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "parity_case.h"
+
+/* --- Whole runs --------------------------------------------------------------------------------------- */
+
+#define DROPS "router_jitter_noise=0.1 capacity_factor=0.6"
+
+static void test_meshes(void **state)
+{
+    (void)state;
+    static const parity_case table[] = {
+        {.base = {.mesh = "dp=3", .microbatches = 2}},
+        {.base = {.mesh = "tp=2", .keys = DROPS, .microbatches = 2}},
+        {.base = {.mesh = "pp=2", .keys = DROPS, .microbatches = 2}, .bits = true},
+        {.base = {.mesh = "ep=2", .microbatches = 2}},
+        {.base = {.mesh = "ep=3", .keys = DROPS " num_local_experts=5", .microbatches = 2}},
+        {.base = {.mesh = "ep=4", .keys = "num_local_experts=3 num_experts_per_tok=1"}},
+        {.base = {.mesh = "cp=3", .keys = DROPS, .microbatches = 2}},
+        {.base = {.mesh = "fsdp=2", .keys = DROPS, .microbatches = 2}},
+        {.base = {.mesh = "pp=2,ep=2,tp=2",
+                  .keys = DROPS,
+                  .microbatches = 3,
+                  .masked = true,
+                  .valid = {11, 0, 37}}},
+        {.base = {.mesh = "dp=2,ep=2,cp=2", .keys = DROPS, .microbatches = 1}},
+        {.base = {.mesh = "fsdp=2,ep=2,tp=2", .keys = "capacity_factor=1"}},
+        {.base = {.mesh = "tp=3",
+                  .keys = DROPS " num_attention_heads=3 num_key_value_heads=3 hidden_size=36",
+                  .options = "sequence_parallel=true",
+                  .microbatches = 2}},
+        {.base = {.mesh = "tp=2,ep=2,cp=2",
+                  .keys = DROPS,
+                  .options = "sequence_parallel=true context_parallel=ring"}},
+        {.base = {.mesh = "dp=2,pp=2", .keys = DROPS, .options = "zero=2", .microbatches = 3}},
+        {.base = {.mesh = "ep=2,pp=2", .keys = DROPS, .schedule = "zb-h1", .microbatches = 3}},
+    };
+    assert_parity_table("mixtral-tiny", table, COUNT(table));
+}
+
+/* Routes, drops and jitter are the same when they are computed again. */
+static void test_recomputation_changes_no_bit(void **state)
+{
+    (void)state;
+    static const char *const levels[] = {"recompute=selective", "recompute=full"};
+    session_case c = {.preset = "mixtral-tiny", .keys = DROPS, .mesh = "pp=2", .microbatches = 2};
+    outcome kept, again;
+    run_case(&c, &kept);
+    for (int i = 0; i < COUNT(levels); i++) {
+        c.options = levels[i];
+        run_case(&c, &again);
+        assert_equal_outcomes(&kept, &again);
+        assert_true(again.step[2].aux_loss == kept.step[2].aux_loss);
+        outcome_free(&again);
+    }
+    outcome_free(&kept);
+}
+
+/* --- What moves --------------------------------------------------------------------------------------- */
+
+/* Conversions of large tensors in the first layer: of the stream, or of slots; those of routes are small. */
+static int count_conversions(const yoke_graph *graph, yoke_region region, yoke_conversion kind,
+                             const char *dims)
+{
+    int n = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const yoke_node *node = &graph->nodes[i];
+        bool here = node->region == region && node->block >= 0 &&
+                    strcmp(graph->blocks[node->block], "layers.0") == 0;
+        n += here && node->op == YOKE_OP_CONVERT && node->conversion == kind &&
+             strcmp(graph->values[node->in[0]].dims, dims) == 0;
+    }
+    return n;
+}
+
+typedef struct movement {
+    const char *mesh, *options;
+    yoke_conversion kind;
+    const char *dims;
+    int forward, backward; /* a layer */
+} movement;
+
+/* Expert parallelism is two all_to_all a layer and direction (Lepikhin et al. 2021) and leaves the router alone; experts
+ * divided by their width need no more sums than a dense layer (Shoeybi et al. 2019), and none of slots. */
+static void test_collectives_are_the_published_ones(void **state)
+{
+    (void)state;
+    static const movement table[] = {
+        {"ep=2", NULL, YOKE_CONVERT_ALL_TO_ALL, "ebcd", 2, 2},
+        {"ep=2", NULL, YOKE_CONVERT_ALL_TO_ALL, "btr", 0, 0},
+        {"ep=2", NULL, YOKE_CONVERT_ALL_GATHER, "btd", 0, 0},
+        {"tp=2", NULL, YOKE_CONVERT_ALL_REDUCE, "btd", 2, 2},
+        {"tp=2", NULL, YOKE_CONVERT_ALL_REDUCE, "ebcd", 0, 0},
+        {"ep=2,tp=2", NULL, YOKE_CONVERT_ALL_TO_ALL, "ebcd", 2, 2},
+        {"ep=2,tp=2", NULL, YOKE_CONVERT_ALL_REDUCE, "btd", 2, 2},
+        {"tp=2", "sequence_parallel=true", YOKE_CONVERT_REDUCE_SCATTER, "btd", 2, 2},
+        {"tp=2", "sequence_parallel=true", YOKE_CONVERT_ALL_REDUCE, "ebcd", 0, 0},
+        {"cp=2", NULL, YOKE_CONVERT_REDUCE_SCATTER, "btd", 1, 1},
+        {"cp=2", NULL, YOKE_CONVERT_ALL_REDUCE, "ebcd", 0, 0},
+    };
+    for (int i = 0; i < COUNT(table); i++) {
+        const session_case c = {
+            .preset = "mixtral-tiny", .mesh = table[i].mesh, .options = table[i].options};
+        scene s;
+        scene_open(&s, &c);
+        scene_plan(&s);
+        const yoke_graph *graph = yoke_session_graph(s.session);
+        assert_int_equal(
+            count_conversions(graph, YOKE_REGION_FORWARD, table[i].kind, table[i].dims),
+            table[i].forward);
+        assert_int_equal(
+            count_conversions(graph, YOKE_REGION_BACKWARD, table[i].kind, table[i].dims),
+            table[i].backward);
+        scene_close(&s);
+    }
+}
+
+/* --- What is told ------------------------------------------------------------------------------------- */
+
+/* The first step's numbers, on one rank or a mesh. */
+static yoke_step_metrics first_step(const session_case *c, double *final_loss)
+{
+    outcome o = {0};
+    run_case(c, &o);
+    yoke_step_metrics first = o.step[0];
+    *final_loss = o.step[o.n_steps - 1].loss;
+    outcome_free(&o);
+    return first;
+}
+
+static void test_it_learns_one_token(void **state)
+{
+    (void)state;
+    const session_case c = {.preset = "mixtral-tiny", .steps = 30, .token = 7, .lr = 0.01};
+    double last;
+    yoke_step_metrics first = first_step(&c, &last);
+    assert_true(first.loss > 5.0 && last < 0.5);
+}
+
+static void test_load_is_told(void **state)
+{
+    (void)state;
+    static const char *const meshes[] = {"pp=2", "ep=2,tp=2", "dp=3", "cp=2"};
+    session_case c = {.preset = "mixtral-tiny", .steps = 1, .microbatches = 2};
+    double ignored;
+    yoke_step_metrics single = first_step(&c, &ignored);
+    assert_int_equal(single.n_load_layers, 2);
+    assert_int_equal(single.n_experts, 4);
+    for (int layer = 0; layer < 2; layer++) {
+        double sum = 0.0;
+        for (int e = 0; e < 4; e++) {
+            double share = (double)single.expert_load[layer * 4 + e];
+            double tokens = share * 6 * 16 * 2;
+            assert_true(fabs(tokens - round(tokens)) < 1e-4 && share <= 0.5);
+            sum += share;
+        }
+        assert_near("shares", sum, 1.0, 1e-6);
+    }
+    for (int i = 0; i < COUNT(meshes); i++) {
+        c.mesh = meshes[i];
+        yoke_step_metrics m = first_step(&c, &ignored);
+        assert_near("aux_loss", m.aux_loss, single.aux_loss, 1e-6);
+        assert_memory_equal(m.expert_load, single.expert_load, sizeof m.expert_load);
+    }
+}
+
+/* At the start routers are all but indifferent: the balance loss of a layer is 1 a token, the z-loss log(4)^2. It is not
+ * part of the loss, and does not grow with the sequence (A7), the micro-batches or the ranks (A16). */
+static void test_auxiliary_loss_is_per_token(void **state)
+{
+    (void)state;
+    static const char *const meshes[] = {"", "tp=2", "cp=2", "tp=2,cp=2"};
+    session_case c = {.preset = "mixtral-tiny", .steps = 1};
+    double expected = 2 * (0.01 + 0.001 * log(4.0) * log(4.0)), ignored;
+    for (int i = 0; i < COUNT(meshes); i++) {
+        for (int k = 0; k < 4; k++) {
+            c.mesh = meshes[i];
+            c.seq_len = k % 2 ? 32 : 16;
+            c.microbatches = k / 2 ? 3 : 1;
+            assert_near(meshes[i], first_step(&c, &ignored).aux_loss, expected, 0.05);
+        }
+    }
+    c.keys = "router_aux_loss_coef=0 router_z_loss_coef=0";
+    yoke_step_metrics without = first_step(&c, &ignored);
+    assert_true(isnan(without.aux_loss));
+    assert_int_equal(without.n_load_layers, 2);
+    c.keys = NULL;
+    assert_true(first_step(&c, &ignored).loss == without.loss);
+}
+
+/* Loss and auxiliary loss together, with parameter `index` moved by `by` along `direction`. */
+static double moved_loss(scene *s, int index, const float *weight, const float *direction,
+                         double by)
+{
+    outcome o = {0};
+    float moved[4 * 44 * 32];
+    int64_t n = parameter_elements(s->session, index);
+    assert_in_range(n, 1, COUNT(moved));
+    for (int64_t i = 0; i < n; i++) {
+        moved[i] = (float)((double)weight[i] + by * (double)direction[i]);
+    }
+    assert_ok(yoke_session_load(s->session, index, moved), "moved");
+    run_steps(s, 0, 1, &o);
+    assert_ok(yoke_session_load(s->session, index, weight), "back");
+    return o.step[0].loss + o.step[0].aux_loss;
+}
+
+/* The gradient of every kind of parameter of a layer, as the slope of the sum of both losses along it. The step is
+ * so small that no token changes its experts; the coefficients are large, so that the losses beside the main one count. */
+static void test_gradients_are_slopes(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"post_attention_layernorm.weight",
+                                        "moe.gate.weight",
+                                        "experts.w1.weight",
+                                        "experts.w2.weight",
+                                        "experts.w3.weight",
+                                        "q_proj.weight"};
+    const session_case c = {.preset = "mixtral-tiny",
+                            .keys = "router_aux_loss_coef=0.7 "
+                                    "router_z_loss_coef=0.5 initializer_range=0.2",
+                            .microbatches = 2,
+                            .steps = 1,
+                            .lr = 1e-12};
+    scene s;
+    outcome o = {0};
+    scene_open(&s, &c);
+    scene_plan(&s);
+    run_steps(&s, 0, 1, &o);
+    fetch_all(&s, &o);
+    int64_t at = 0, n_checked = 0;
+    for (int i = 0; i < o.n; i++) {
+        int64_t n = parameter_elements(s.session, i);
+        const char *name = yoke_session_parameter_name(s.session, i);
+        double norm = 0; /* its square, which is the slope along the gradient */
+        for (int64_t k = 0; k < n; k++) {
+            norm += (double)o.gradient[at + k] * (double)o.gradient[at + k];
+        }
+        for (int k = 0; k < COUNT(names); k++) {
+            if (strstr(name, names[k]) && norm > 0) {
+                double by = 0.001 / sqrt(norm);
+                double above = moved_loss(&s, i, o.weight + at, o.gradient + at, by);
+                double below = moved_loss(&s, i, o.weight + at, o.gradient + at, -by);
+                assert_near(name, (above - below) / (2.0 * by), norm, 0.01);
+                n_checked++;
+            }
+        }
+        at += n;
+    }
+    assert_int_equal(n_checked, 2 * COUNT(names));
+    outcome_free(&o);
+    scene_close(&s);
+}
+
+static void test_other_families_have_no_experts(void **state)
+{
+    (void)state;
+    const session_case c = {.preset = "llama-tiny", .steps = 1};
+    double ignored;
+    yoke_step_metrics first = first_step(&c, &ignored);
+    assert_true(isnan(first.aux_loss));
+    assert_int_equal(first.n_load_layers, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_meshes),
+        cmocka_unit_test(test_recomputation_changes_no_bit),
+        cmocka_unit_test(test_collectives_are_the_published_ones),
+        cmocka_unit_test(test_it_learns_one_token),
+        cmocka_unit_test(test_load_is_told),
+        cmocka_unit_test(test_auxiliary_loss_is_per_token),
+        cmocka_unit_test(test_gradients_are_slopes),
+        cmocka_unit_test(test_other_families_have_no_experts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
