@@ -223,7 +223,8 @@ static void check_gathers(plan p, yoke_axis axis, int n, int replicas)
     open_plan(&p);
     const yoke_published *row = row_of("traffic", (int)axis, "params", "3P(n-1)/n a micro-batch");
     double often = 4.0 * replicas * (double)p.microbatches * (n - 1);
-    assert_number("published", row->published, 3 * often * all_parameters());
+    assert_number("published", row->published,
+                  often * (2 * all_parameters() + trained_parameters()));
     assert_number("plan", row->plan, often * gathered_elements());
     assert_true(row->plan / row->published > 0.9 && row->plan < row->published);
     close_plan();

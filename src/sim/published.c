@@ -176,15 +176,20 @@ static double key_elements(const yoke_published_request *request)
     return elements;
 }
 
-/* Two sums in each direction; with tokens divided each is a scatter and a gather, and the backward
- * pass gathers two inputs once more, of which it has kept the pieces. */
+/* A sum in each direction for each half of the layer that is divided; with tokens divided each is a
+ * scatter and a gather, and the backward pass gathers its input once more, having kept the piece. */
 static formula inner_parts(const yoke_published_request *request, int axis)
 {
-    bool in_pieces = yoke_published_divides_tokens(&request->policies->axis[axis]);
+    static const char *const texts[2][2] = {{"4bsh(n-1)/n a layer", "5bsh(n-1)/n a layer"},
+                                            {"8bsh(n-1)/n a layer", "10bsh(n-1)/n a layer"}};
+    const yoke_policy *policy = &request->policies->axis[axis];
+    bool in_pieces = yoke_published_divides_tokens(policy);
+    bool both = shares(policy->parameter, "h") && shares(policy->parameter, "f");
+    double n_halves = both ? 2 : 1;
     int n = request->set->mesh.size[axis];
     return (formula){
-        .elements = (in_pieces ? 10.0 : 8.0) * stream_elements(request->set->graph) * (n - 1),
-        .text = in_pieces ? "10bsh(n-1)/n a layer" : "8bsh(n-1)/n a layer",
+        .elements = (in_pieces ? 5 : 4) * n_halves * stream_elements(request->set->graph) * (n - 1),
+        .text = texts[both][in_pieces],
         .source = in_pieces ? "Korthikanti et al. 2022" : "Narayanan et al. 2021",
     };
 }
@@ -253,7 +258,7 @@ static double passes(const yoke_policy *policy, bool trained, int n_microbatches
     case YOKE_STORE_GATHER_FOR_STEP:
         return 1 + (trained ? often : 0);
     case YOKE_STORE_GATHER_FOR_USE:
-        return 3 * often;
+        return 2 * n_microbatches + (trained ? often : 0);
     }
     return 0;
 }
@@ -261,7 +266,7 @@ static double passes(const yoke_policy *policy, bool trained, int n_microbatches
 static const char *parameters_formula(const yoke_policy *policy)
 {
     if (policy->storing == YOKE_STORE_GATHER_FOR_USE) {
-        return "3P(n-1)/n a micro-batch";
+        return policy->scatters_early ? "3P(n-1)/n a micro-batch" : "(1+2m)P(n-1)/n";
     }
     return policy->scatters_early ? "(1+m)P(n-1)/n" : "2P(n-1)/n";
 }
