@@ -8,8 +8,8 @@
  * there is no limit: gradients leave in the last backward pass, behind their last contribution. A
  * wait moves down to the first use, if what is sent lasts anyway.
  *
- * So that a channel stays narrow, a transfer is waited for once a number of others of its group have
- * been started.
+ * So that a channel stays narrow, a transfer is waited for before too many others of its group are
+ * started.
  *
  * The ranks of a group run the same instructions, so they move alike; but stages of the pipeline
  * run others, so nothing moves past a collective among stages, nor do those themselves.
@@ -123,8 +123,16 @@ static bool may_move(const yoke_program *program, const yoke_instruction *at, yo
     return t && at->opcode == opcode && t->axis != YOKE_AXIS_PP;
 }
 
-/* Of one group: far more than travel at once, and within what a transport keeps. */
-enum { MOST_UNDER_WAY = 32 };
+/* Of one group, from the oldest that is not waited for to the newest: far more than travel at once,
+ * and within what a transport keeps. */
+enum { WIDEST = 32 };
+
+/* Transfers of one group in the order of their starts. */
+typedef struct window {
+    int *transfer;
+    int64_t n, capacity;
+    int64_t oldest; /* the first that is not yet waited for */
+} window;
 
 static int64_t find_wait(const yoke_program *program, int transfer, int64_t from)
 {
@@ -135,55 +143,37 @@ static int64_t find_wait(const yoke_program *program, int transfer, int64_t from
     return from;
 }
 
-/* Transfers that have been started and not yet waited for, oldest first. */
-typedef struct under_way {
-    int *transfer;
-    int64_t n;
-} under_way;
-
-static void end_transfer(under_way *u, int transfer)
+/* Room in the window for one more; if there is none, the oldest is to be waited for. */
+static bool has_room(window *w, const bool *waited)
 {
-    int64_t kept = 0;
-    for (int64_t i = 0; i < u->n; i++) {
-        if (u->transfer[i] != transfer) {
-            u->transfer[kept++] = u->transfer[i];
-        }
+    while (w->oldest < w->n && waited[w->transfer[w->oldest]]) {
+        w->oldest++;
     }
-    u->n = kept;
+    return w->n - w->oldest < WIDEST;
 }
 
-/* The oldest of the group, if there are as many as may be; else YOKE_NO_TRANSFER. */
-static int oldest_of_many(const yoke_program *program, const under_way *u, int grouping)
-{
-    int n = 0, oldest = YOKE_NO_TRANSFER;
-    for (int64_t i = u->n - 1; i >= 0; i--) {
-        if (program->transfers[u->transfer[i]].grouping == grouping) {
-            n++;
-            oldest = u->transfer[i];
-        }
-    }
-    return n >= MOST_UNDER_WAY ? oldest : YOKE_NO_TRANSFER;
-}
-
-static void limit_under_way(yoke_lowering *low)
+static void keep_windows_narrow(yoke_lowering *low)
 {
     yoke_program *program = low->program;
-    under_way u = {.transfer = YOKE_ARENA_NEW(low->set->arena, int, program->n_transfers)};
+    yoke_arena *arena = low->set->arena;
+    window *windows = YOKE_ARENA_NEW(arena, window, low->set->n_groupings);
+    bool *waited = YOKE_ARENA_NEW(arena, bool, program->n_transfers);
     for (int64_t i = 0; i < program->n_instructions; i++) {
         const yoke_instruction *at = &program->instructions[i];
         if (at->opcode == YOKE_OPCODE_WAIT) {
-            end_transfer(&u, at->transfer);
+            waited[at->transfer] = true;
         }
         if (at->opcode != YOKE_OPCODE_COLLECTIVE) {
             continue;
         }
-        int oldest = oldest_of_many(program, &u, program->transfers[at->transfer].grouping);
-        if (oldest != YOKE_NO_TRANSFER) {
-            move(program, find_wait(program, oldest, i), i);
-            i--; /* the wait, then the start again */
-        } else {
-            u.transfer[u.n++] = at->transfer;
+        window *w = &windows[program->transfers[at->transfer].grouping];
+        if (!has_room(w, waited)) {
+            move(program, find_wait(program, w->transfer[w->oldest], i), i);
+            waited[w->transfer[w->oldest]] = true;
+            continue; /* the wait stands here now, the start comes next */
         }
+        w->transfer = yoke_arena_grow(arena, w->transfer, w->n, &w->capacity, sizeof *w->transfer);
+        w->transfer[w->n++] = at->transfer;
     }
 }
 
@@ -200,5 +190,5 @@ void yoke_overlap(yoke_lowering *low)
             wait_late(low, i);
         }
     }
-    limit_under_way(low);
+    keep_windows_narrow(low);
 }
