@@ -1,6 +1,6 @@
 /*
  * labels: slow
- * The command line as a user types it, where it is not refused: train, verify, show, parity and generate from end to end.
+ * The command line as a user types it, where it is not refused: train, show, parity and generate from end to end; verify is in test_cli_verify.c.
  *
  * Models are tiny and runs a few steps long; what is tested is the contract of files, JSON and exit codes, not learning.
  */
@@ -355,41 +355,6 @@ static void test_dumb_terminal_gets_lines(void **state)
     assert_non_null(strstr(place->out, "\nstep 3/3  loss "));
 }
 
-static void test_verify_keeps_its_contract(void **state)
-{
-    cli_place *place = *state;
-    static const char *const kinds[] = {"params", "grads", "optimizer",
-                                        "stash", "gathered", "scratch"};
-    cli_expect(place, 0,
-               CLI_ARGS("verify", "--model", "gpt2-tiny", "--seq_len", "24", "--batch_size", "8",
-                        "--microbatches", "4", "--mesh", "dp=2,tp=2,pp=2", "--json"));
-    json_t *object = cli_last_line(place);
-    assert_true(json_is_true(json_object_get(object, "ok")));
-    assert_true(number(object, "ranks") == 8);
-    assert_true(number(object, "instructions") > 100);
-    /* (p - 1) / (m + p - 1) */
-    assert_true(fabs(number(object, "bubble") - 1.0 / 5.0) < 1e-9);
-    assert_int_equal(json_array_size(json_object_get(object, "errors")), 0);
-    json_t *bytes = json_object_get(object, "bytes");
-    assert_int_equal(json_array_size(bytes), 8);
-    for (size_t rank = 0; rank < 8; rank++) {
-        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-            assert_true(number(json_array_get(bytes, rank), kinds[i]) > 0);
-        }
-    }
-    json_t *comm = json_object_get(object, "comm_bytes");
-    assert_int_equal(json_object_size(comm), 3);
-    assert_true(number(comm, "dp") > 0 && number(comm, "tp") > 0 && number(comm, "pp") > 0);
-    json_decref(object);
-
-    cli_expect(place, 0, CLI_ARGS("verify", "--model", "gpt2-tiny", "--seq_len", "24", "--json"));
-    object = cli_last_line(place);
-    comm = json_object_get(object, "comm_bytes");
-    assert_true(number(comm, "dp") == 0 && number(comm, "tp") == 0 && number(comm, "pp") == 0);
-    assert_true(number(object, "bubble") == 0);
-    json_decref(object);
-}
-
 static void test_show_prints_every_stage(void **state)
 {
     cli_place *place = *state;
@@ -565,7 +530,6 @@ int main(void)
         cmocka_unit_test(test_sighup_keeps_the_metrics),
         cmocka_unit_test(test_terminal_gets_one_live_line),
         cmocka_unit_test(test_dumb_terminal_gets_lines),
-        cmocka_unit_test(test_verify_keeps_its_contract),
         cmocka_unit_test(test_show_prints_every_stage),
         cmocka_unit_test(test_parity_keeps_its_contract),
         cmocka_unit_test(test_generate_writes_the_same_text_for_a_seed),

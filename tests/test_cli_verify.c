@@ -1,0 +1,132 @@
+/*
+ * yoke verify as a user types it: what it prints, and the contract of its JSON.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include "cli_run.h"
+
+static int create_place(void **state)
+{
+    *state = cli_place_create();
+    return 0;
+}
+
+static int destroy_place(void **state)
+{
+    cli_place_destroy(*state);
+    return 0;
+}
+
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value)) {
+        fail_msg("%s is no number", key);
+    }
+    return json_number_value(value);
+}
+
+static void test_verify_keeps_its_contract(void **state)
+{
+    cli_place *place = *state;
+    static const char *const kinds[] = {"params", "grads", "optimizer", "stash", "scratch"};
+    static const char *const idle[] = {"fsdp", "ep", "cp"};
+    cli_expect(place, 0,
+               CLI_ARGS("verify", "--model", "gpt2-tiny", "--seq_len", "24", "--batch_size", "8",
+                        "--microbatches", "4", "--mesh", "dp=2,tp=2,pp=2", "--json"));
+    json_t *object = cli_last_line(place);
+    assert_true(json_is_true(json_object_get(object, "ok")));
+    assert_true(number(object, "ranks") == 8);
+    assert_true(number(object, "instructions") > 100);
+    /* (p - 1) / (m + p - 1) */
+    assert_true(fabs(number(object, "bubble") - 1.0 / 5.0) < 1e-9);
+    assert_int_equal(json_array_size(json_object_get(object, "errors")), 0);
+    json_t *bytes = json_object_get(object, "bytes");
+    assert_int_equal(json_array_size(bytes), 8);
+    for (size_t rank = 0; rank < 8; rank++) {
+        json_t *row = json_array_get(bytes, rank);
+        assert_true(number(row, "gathered") == 0);
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+            assert_true(number(row, kinds[i]) > 0);
+        }
+    }
+    json_t *comm = json_object_get(object, "comm_bytes");
+    assert_int_equal(json_object_size(comm), 6);
+    assert_true(number(comm, "dp") > 0 && number(comm, "tp") > 0 && number(comm, "pp") > 0);
+    for (size_t i = 0; i < sizeof idle / sizeof *idle; i++) {
+        assert_true(number(comm, idle[i]) == 0);
+    }
+    json_decref(object);
+
+    cli_expect(place, 0, CLI_ARGS("verify", "--model", "gpt2-tiny", "--seq_len", "24", "--json"));
+    object = cli_last_line(place);
+    comm = json_object_get(object, "comm_bytes");
+    assert_true(number(comm, "dp") == 0 && number(comm, "tp") == 0 && number(comm, "pp") == 0);
+    assert_true(number(object, "bubble") == 0);
+    json_decref(object);
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    assert_non_null(text);
+    return text;
+}
+
+/* The first row of a quantity and part in the list `published` of the object. */
+static json_t *published(const json_t *object, const char *quantity, const char *part)
+{
+    json_t *rows = json_object_get(object, "published");
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_array_get(rows, i);
+        if (strcmp(text_of(row, "quantity"), quantity) == 0 &&
+            strcmp(text_of(row, "part"), part) == 0) {
+            return row;
+        }
+    }
+    fail_msg("no %s %s", quantity, part);
+    return NULL;
+}
+
+static void test_verify_tells_the_published(void **state)
+{
+    cli_place *place = *state;
+    cli_expect(place, 0,
+               CLI_ARGS("verify", "--model", "gpt2-tiny", "--seq_len", "24", "--batch_size", "8",
+                        "--microbatches", "4", "--mesh", "tp=2,pp=2,fsdp=2", "--json"));
+    assert_non_null(strstr(place->out, "\na rank of "));
+    assert_non_null(strstr(place->out, "\nstage 1 "));
+    assert_non_null(strstr(place->out, "\nbeside the published "));
+    assert_non_null(strstr(place->out, "1.000  8bsh(n-1)/n a layer, Narayanan et al. 2021\n"));
+    json_t *object = cli_last_line(place);
+    json_t *layers = published(object, "traffic", "layers");
+    /* 8 [b,t,d] a layer, 2 layers */
+    assert_true(number(layers, "published") == 4 * 8 * (8 * 24 * 32) * 2);
+    assert_true(number(layers, "plan") == number(layers, "published"));
+    assert_true(number(layers, "ratio") == 1);
+    assert_string_equal(text_of(layers, "axis"), "tp");
+    json_t *rest = published(object, "traffic", "rest");
+    assert_true(json_is_null(json_object_get(rest, "published")));
+    assert_true(json_is_null(json_object_get(rest, "ratio")));
+    json_t *state_row = published(object, "state", "");
+    assert_true(number(state_row, "stage") == 0);
+    assert_string_equal(text_of(state_row, "formula"), "16P/2");
+    assert_true(fabs(number(published(object, "bubble", ""), "published") - 1.0 / 5.0) < 1e-9);
+    assert_true(number(json_array_get(json_object_get(object, "bytes"), 0), "gathered") > 0);
+    json_decref(object);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_verify_keeps_its_contract),
+        cmocka_unit_test(test_verify_tells_the_published),
+    };
+    return cmocka_run_group_tests(tests, create_place, destroy_place);
+}
