@@ -153,20 +153,25 @@ static void assert_shares(const share *s)
     unmake();
 }
 
+#define ON(mesh_, schedule_, n)                                                                    \
+    {                                                                                              \
+        .mesh = (mesh_), .schedule = (schedule_), .microbatches = (n)                              \
+    }
+
 static void test_shared_programs_are_those_of_each_rank(void **state)
 {
     (void)state;
     static const share table[] = {
-        {.plan = {"", "gpipe", 2}, .n_classes = 1},
-        {.plan = {"dp=2,pp=4", "1f1b", 3}, .n_classes = 4},
-        {.plan = {"dp=4", "gpipe", 2}, .n_classes = 2},
+        {.plan = ON("", "gpipe", 2), .n_classes = 1},
+        {.plan = ON("dp=2,pp=4", "1f1b", 3), .n_classes = 4},
+        {.plan = ON("dp=4", "gpipe", 2), .n_classes = 2},
         /* The words divide unevenly, and the stage between has none. */
-        {.plan = {"tp=2,pp=3", "1f1b", 3}, .n_classes = 5},
-        {.plan = {"dp=5,tp=3", "1f1b", 2}, .n_classes = 6},
-        {.plan = {"dp=3,tp=4,pp=2", "interleaved", 4}, .llama = true, .n_classes = 4},
-        {.plan = {"fsdp=3,tp=2,pp=2", "zb-h1", 3}, .n_classes = 4},
-        {.plan = {"cp=2,dp=3", "1f1b", 2}, .options = "context_parallel=ring", .n_classes = 2},
-        {.plan = {"dp=4,tp=2", "gpipe", 2},
+        {.plan = ON("tp=2,pp=3", "1f1b", 3), .n_classes = 5},
+        {.plan = ON("dp=5,tp=3", "1f1b", 2), .n_classes = 6},
+        {.plan = ON("dp=3,tp=4,pp=2", "interleaved", 4), .llama = true, .n_classes = 4},
+        {.plan = ON("fsdp=3,tp=2,pp=2", "zb-h1", 3), .n_classes = 4},
+        {.plan = ON("cp=2,dp=3", "1f1b", 2), .options = "context_parallel=ring", .n_classes = 2},
+        {.plan = ON("dp=4,tp=2", "gpipe", 2),
          .options = "zero=1 sequence_parallel=true",
          .llama = true,
          .n_classes = 4},
