@@ -244,15 +244,49 @@ typedef struct setting {
     const char *key, *value;
 } setting;
 
+typedef struct refusal {
+    const char *preset;
+    setting set[2];
+    const char *words[3];
+} refusal;
+
+static void check_refusals(const refusal *cases, int n)
+{
+    for (int i = 0; i < n; i++) {
+        yoke_model_config config;
+        check_good(yoke_model_config_load(cases[i].preset, &config));
+        for (int k = 0; k < 2 && cases[i].set[k].key; k++) {
+            check_good(yoke_model_config_set(&config, cases[i].set[k].key, cases[i].set[k].value));
+        }
+        check_refused(yoke_model_config_check(&config), cases[i].set[0].key, cases[i].words);
+    }
+}
+
+static void test_experts_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    static const refusal cases[] = {
+        {"mixtral-tiny",
+         {{"num_experts_per_tok", "5"}},
+         {"num_experts_per_tok=5", "num_local_experts=4", "1 to 4"}},
+        {"mixtral-tiny",
+         {{"sliding_window", "63"}},
+         {"sliding_window=63", "max_position_embeddings=64", "null"}},
+        {"mixtral-tiny", {{"router_jitter_noise", "1"}}, {"router_jitter_noise=1", "0 to", NULL}},
+        {"mixtral-tiny", {{"capacity_factor", "-1"}}, {"capacity_factor=-1", "0 to", NULL}},
+        {"mixtral-tiny", {{"num_key_value_heads", "3"}}, {"num_attention_heads=4", "=3", "4"}},
+        {"mixtral-tiny",
+         {{"num_local_experts", "4096"}, {"intermediate_size", "1025"}},
+         {"num_local_experts=4096", "intermediate_size=1025", "4194304"}},
+    };
+    check_refusals(cases, sizeof cases / sizeof cases[0]);
+}
+
 /* Fault A12 and its kind: sizes that do not fit together, refused before anything is built. */
 static void test_sizes_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
-    static const struct {
-        const char *preset;
-        setting set[2];
-        const char *words[3];
-    } cases[] = {
+    static const refusal cases[] = {
         {"gpt2-tiny", {{"n_head", "5"}}, {"n_embd=32", "n_head=5", "1, 2, 4, 8, 16 or 32"}},
         {"gpt2-tiny", {{"n_head", "0"}}, {"n_head=0", "1 to 16384", NULL}},
         {"gpt2-tiny", {{"n_head", "-4"}}, {"n_head=-4", "1 to", NULL}},
@@ -285,15 +319,6 @@ static void test_sizes_that_do_not_fit_are_refused(void **state)
         {"bert-tiny", {{"num_attention_heads", "5"}}, {"hidden_size=32", "=5", "16 or 32"}},
         {"bert-tiny", {{"type_vocab_size", "0"}}, {"type_vocab_size=0", "1 to", NULL}},
         {"bert-tiny", {{"hidden_dropout_prob", "1"}}, {"hidden_dropout_prob=1", "below 1", NULL}},
-        {"mixtral-tiny",
-         {{"num_experts_per_tok", "5"}},
-         {"num_experts_per_tok=5", "num_local_experts=4", "1 to 4"}},
-        {"mixtral-tiny",
-         {{"sliding_window", "63"}},
-         {"sliding_window=63", "max_position_embeddings=64", "null"}},
-        {"mixtral-tiny", {{"router_jitter_noise", "1"}}, {"router_jitter_noise=1", "0 to", NULL}},
-        {"mixtral-tiny", {{"capacity_factor", "-1"}}, {"capacity_factor=-1", "0 to", NULL}},
-        {"mixtral-tiny", {{"num_key_value_heads", "3"}}, {"num_attention_heads=4", "=3", "4"}},
         {"llama-tiny", {{"num_hidden_layers", "0"}}, {"num_hidden_layers=0", "1 to", NULL}},
         {"llama-tiny", {{"head_dim", "5"}}, {"width 5", "odd", "head_dim=6"}},
         {"llama-tiny", {{"hidden_size", "36"}}, {"width 9", "odd", "head_dim=10"}},
@@ -301,14 +326,7 @@ static void test_sizes_that_do_not_fit_are_refused(void **state)
         {"llama-tiny", {{"rms_norm_eps", "-1"}}, {"rms_norm_eps=-1", "use", NULL}},
         {"llama-tiny", {{"rope_theta", "0"}}, {"rope_theta=0", "1 to", NULL}},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        yoke_model_config config;
-        check_good(yoke_model_config_load(cases[i].preset, &config));
-        for (int k = 0; k < 2 && cases[i].set[k].key; k++) {
-            check_good(yoke_model_config_set(&config, cases[i].set[k].key, cases[i].set[k].value));
-        }
-        check_refused(yoke_model_config_check(&config), cases[i].set[0].key, cases[i].words);
-    }
+    check_refusals(cases, sizeof cases / sizeof cases[0]);
 }
 
 static void test_head_width_may_be_given(void **state)
@@ -543,6 +561,7 @@ int main(void)
         cmocka_unit_test(test_counts_follow_the_options),
         cmocka_unit_test(test_bad_values_are_refused),
         cmocka_unit_test(test_sizes_that_do_not_fit_are_refused),
+        cmocka_unit_test(test_experts_that_do_not_fit_are_refused),
         cmocka_unit_test(test_head_width_may_be_given),
         cmocka_unit_test(test_bad_files_are_refused),
         cmocka_unit_test(test_unknown_models_are_refused),

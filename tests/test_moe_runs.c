@@ -47,6 +47,80 @@ static void test_meshes(void **state)
     assert_parity_table("mixtral-tiny", table, COUNT(table));
 }
 
+/* --- Faults of faults.md ------------------------------------------------------------------------------ */
+
+/* Gradients of all routers and experts in the last step, and the weights after it, against one rank. Fetching compares the bits of all replicas on the way. */
+static void assert_experts_match(const session_case *on_mesh)
+{
+    session_case single = *on_mesh;
+    outcome a, b;
+    scene s;
+    single.mesh = single.options = NULL;
+    run_case(on_mesh, &a);
+    run_case(&single, &b);
+    scene_open(&s, &single);
+    scene_plan(&s);
+    int64_t at = 0, n_checked = 0;
+    for (int i = 0; i < a.n; i++) {
+        int64_t n = parameter_elements(s.session, i);
+        const char *name = yoke_session_parameter_name(s.session, i);
+        if (strstr(name, "block_sparse_moe")) {
+            double apart = distance(a.gradient + at, b.gradient + at, n);
+            double weights_apart = distance(a.weight + at, b.weight + at, n);
+            if (!(apart <= YOKE_PARITY_GRAD && weights_apart <= YOKE_PARITY_WEIGHTS)) {
+                fail_msg("%s of %s: gradients %.3g, weights %.3g apart", name, on_mesh->mesh, apart,
+                         weights_apart);
+            }
+            n_checked++;
+        }
+        at += n;
+    }
+    assert_int_equal(n_checked, 2 * 4);
+    scene_close(&s);
+    outcome_free(&a);
+    outcome_free(&b);
+}
+
+/* A15: the router's weight is held by all ranks that each see other tokens. A16: the loss beside the main one is divided as
+ * that is, whatever divides the tokens. A3, its tenth: labels that do not count change neither. */
+static void test_router_gradient_is_the_same_everywhere(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *mesh, *options;
+    } cases[] = {
+        {"tp=2", NULL},
+        {"tp=2", "sequence_parallel=true"},
+        {"cp=2", NULL},
+        {"tp=2,cp=2", NULL},
+        {"tp=2,cp=2", "sequence_parallel=true"},
+        {"dp=2,tp=2,cp=2", "sequence_parallel=true zero=1"},
+    };
+    for (int i = 0; i < COUNT(cases); i++) {
+        const session_case c = {.preset = "mixtral-tiny",
+                                .keys = "router_aux_loss_coef=0.01",
+                                .mesh = cases[i].mesh,
+                                .options = cases[i].options,
+                                .microbatches = 2,
+                                .steps = 5,
+                                .masked = true,
+                                .valid = {40, 9}};
+        assert_experts_match(&c);
+    }
+}
+
+/* A18: experts divided by their width, and by their number. */
+static void test_experts_divided_either_way(void **state)
+{
+    (void)state;
+    static const char *const meshes[] = {"tp=4", "ep=4", "ep=2,tp=2", "dp=2,ep=2", "dp=2,tp=2"};
+    for (int i = 0; i < COUNT(meshes); i++) {
+        const session_case c = {
+            .preset = "mixtral-tiny", .mesh = meshes[i], .batch = 8, .steps = 5};
+        assert_experts_match(&c);
+    }
+}
+
 /* Routes, drops and jitter are the same when they are computed again. */
 static void test_recomputation_changes_no_bit(void **state)
 {
@@ -275,6 +349,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_meshes),
+        cmocka_unit_test(test_router_gradient_is_the_same_everywhere),
+        cmocka_unit_test(test_experts_divided_either_way),
         cmocka_unit_test(test_recomputation_changes_no_bit),
         cmocka_unit_test(test_collectives_are_the_published_ones),
         cmocka_unit_test(test_it_learns_one_token),
