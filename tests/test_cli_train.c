@@ -87,6 +87,9 @@ static void test_train_keeps_its_contract(void **state)
     assert_true(number(object, "tokens_per_s") > 0);
     assert_true(number(object, "roof_share") > 0 && number(object, "roof_share") < 1.5);
     assert_true(number(object, "step_allocations") == 0);
+    json_t *exposed = json_object_get(object, "exposed_s");
+    assert_true(number(exposed, "dp") > 0 && number(exposed, "dp") < number(object, "seconds"));
+    assert_true(number(exposed, "tp") == 0);
     assert_int_equal(json_array_size(json_object_get(object, "peak_bytes")), 2);
     assert_int_equal(json_array_size(json_object_get(object, "planned_bytes")), 2);
     for (size_t rank = 0; rank < 2; rank++) {

@@ -72,6 +72,9 @@ typedef struct yoke_run_result {
     int64_t step_allocations; /* requests for memory inside the step loop, all ranks: 0 */
     int64_t skipped;
     double seconds; /* wall time of the steps, without set-up and evaluation */
+
+    /* Of these, spent on transfers along each axis while no kernel ran; the mean over the ranks. */
+    double exposed_s[YOKE_N_AXES];
 } yoke_run_result;
 
 /* Allocates the slabs at the first call (YOKE_NO_MEMORY, with the plan and what is free, if they do

@@ -144,6 +144,16 @@ static double roof_share(const train_state *training)
     return flops / result->seconds / training->flops_per_s;
 }
 
+static json_t *exposed_seconds(const yoke_run_result *run)
+{
+    json_t *axes = json_object();
+    for (int axis = 0; axis < YOKE_N_AXES; axis++) {
+        (void)json_object_set_new(axes, yoke_axis_name((yoke_axis)axis),
+                                  yoke_json_real(run->exposed_s[axis]));
+    }
+    return axes;
+}
+
 static void report(const train_state *training, json_t *result)
 {
     const yoke_session *session = training->setup.session;
@@ -153,6 +163,7 @@ static void report(const train_state *training, json_t *result)
     (void)json_object_set_new(result, "eval_loss", yoke_json_real(run->eval_loss));
     (void)json_object_set_new(result, "skipped", json_integer(run->skipped));
     (void)json_object_set_new(result, "seconds", yoke_json_real(run->seconds));
+    (void)json_object_set_new(result, "exposed_s", exposed_seconds(run));
     (void)json_object_set_new(result, "tokens_per_s", yoke_json_real(tokens_per_s(training)));
     (void)json_object_set_new(result, "roof_share", yoke_json_real(roof_share(training)));
     (void)json_object_set_new(result, "parameters",
@@ -161,6 +172,24 @@ static void report(const train_state *training, json_t *result)
     (void)json_object_set_new(result, "planned_bytes", list_bytes(session, true));
     (void)json_object_set_new(result, "step_allocations", json_integer(run->step_allocations));
     (void)json_object_set_new(result, "run_dir", yoke_json_text(training->folder.path));
+}
+
+/* Shares of the time, of the axes of the mesh. */
+static void print_exposed(const train_state *training)
+{
+    const yoke_run_result *run = &training->result;
+    const yoke_mesh *mesh = &yoke_session_programs(training->setup.session)->mesh;
+    const char *before = "communication that no kernel hides: ";
+    for (int axis = 0; axis < YOKE_N_AXES; axis++) {
+        if (mesh->size[axis] > 1) {
+            (void)printf("%s%.1f %% along %s", before, 100.0 * run->exposed_s[axis] / run->seconds,
+                         yoke_axis_name((yoke_axis)axis));
+            before = ", ";
+        }
+    }
+    if (*before == ',') {
+        (void)putchar('\n');
+    }
 }
 
 static void print_end(const train_state *training)
@@ -173,6 +202,7 @@ static void print_end(const train_state *training)
     (void)printf("\n%" PRId64 " step%s in %s, %s tokens/s, %.0f %% of the machine's matmul rate\n",
                  run->steps, run->steps == 1 ? "" : "s", seconds, tokens,
                  100.0 * roof_share(training));
+    print_exposed(training);
     if (run->skipped > 0) {
         (void)printf("%" PRId64 " of them were skipped\n", run->skipped);
     }

@@ -1,6 +1,7 @@
 /* Binding and running of one rank's program: see executor.h. */
 #include "run/executor.h"
 #include <string.h>
+#include "base/clock.h"
 
 struct yoke_executor {
     yoke_executor_request at;
@@ -9,6 +10,7 @@ struct yoke_executor {
     yoke_kernel_call *calls;  /* [instructions] */
     yoke_transfer *transfers; /* [transfers] */
     yoke_request *requests;   /* [transfers] */
+    double exposed_s[YOKE_N_AXES];
 
     /* [values] of what is redistributed to them, the pieces of each member and then the own one */
     const yoke_shard **pieces;
@@ -187,10 +189,25 @@ static void run_copy(const yoke_executor *executor, const yoke_instruction *inst
            (size_t)executor->program->buffers[operands[1]].bytes);
 }
 
+/* The start of a transfer, or its wait. */
+static yoke_status run_transfer(yoke_executor *executor, const yoke_instruction *instruction)
+{
+    yoke_endpoint *endpoint = executor->at.endpoint;
+    int transfer = instruction->transfer;
+    double before = yoke_clock_s();
+    if (yoke_opcode_get(instruction->opcode)->starts) {
+        YOKE_TRY(yoke_transfer_start(endpoint, &executor->transfers[transfer],
+                                     &executor->requests[transfer]));
+    } else {
+        YOKE_TRY(yoke_transfer_wait(endpoint, &executor->requests[transfer]));
+    }
+    executor->exposed_s[executor->program->transfers[transfer].axis] += yoke_clock_s() - before;
+    return YOKE_OK;
+}
+
 static yoke_status run_instruction(yoke_executor *executor, int64_t index, int64_t step)
 {
     const yoke_instruction *instruction = &executor->program->instructions[index];
-    int transfer = instruction->transfer;
     switch (instruction->opcode) {
     case YOKE_OPCODE_LOAD:
         run_load(executor, instruction, step);
@@ -206,10 +223,8 @@ static yoke_status run_instruction(yoke_executor *executor, int64_t index, int64
     case YOKE_OPCODE_SEND:
     case YOKE_OPCODE_RECV:
     case YOKE_OPCODE_COLLECTIVE:
-        return yoke_transfer_start(executor->at.endpoint, &executor->transfers[transfer],
-                                   &executor->requests[transfer]);
     case YOKE_OPCODE_WAIT:
-        return yoke_transfer_wait(executor->at.endpoint, &executor->requests[transfer]);
+        return run_transfer(executor, instruction);
     case YOKE_N_OPCODES:
         break;
     }
@@ -224,6 +239,11 @@ yoke_status yoke_executor_step(yoke_executor *executor, int64_t step)
         YOKE_TRY(run_instruction(executor, i, step));
     }
     return yoke_endpoint_check(executor->at.endpoint);
+}
+
+double yoke_executor_exposed_s(const yoke_executor *executor, yoke_axis axis)
+{
+    return executor->exposed_s[axis];
 }
 
 void *yoke_executor_find(const yoke_executor *executor, yoke_value value)

@@ -37,6 +37,9 @@ yoke_executor *yoke_executor_create(yoke_arena *arena, const yoke_executor_reque
 /* All instructions, once. `step` numbers the batch and keys dropout. */
 yoke_status yoke_executor_step(yoke_executor *executor, int64_t step) YOKE_MUST_USE;
 
+/* Seconds that all steps so far spent on the transfers along an axis while no kernel ran. */
+double yoke_executor_exposed_s(const yoke_executor *executor, yoke_axis axis);
+
 /* The piece of a value that this rank holds, or NULL. */
 void *yoke_executor_find(const yoke_executor *executor, yoke_value value);
 

@@ -214,8 +214,12 @@ static yoke_status run_steps(loop *l)
     for (int64_t i = 0; i < options->n_steps && !skips_too_much(l); i++) {
         YOKE_TRY(step_once(l, options->first_step + i, lead));
     }
-    l->run->shared->ranks[l->rank].allocations = yoke_memory_requests() - before;
-    l->run->shared->ranks[l->rank].peak_bytes = yoke_usage_peak_bytes(l->session, l->rank);
+    yoke_run_rank *books = &l->run->shared->ranks[l->rank];
+    books->allocations = yoke_memory_requests() - before;
+    books->peak_bytes = yoke_usage_peak_bytes(l->session, l->rank);
+    for (int axis = 0; axis < YOKE_N_AXES; axis++) {
+        books->exposed_s[axis] = yoke_executor_exposed_s(l->train, (yoke_axis)axis);
+    }
     /* Every rank sees the same control numbers, so all end after the same step. The leading one
      * alone says why: a failure ends the whole job at once, and must not come before that step's
      * metrics. */

@@ -193,6 +193,9 @@ static void collect(yoke_run *run)
     for (int r = 0; r < session->n_ranks; r++) {
         const yoke_run_rank *rank = &run->shared->ranks[r];
         run->result->step_allocations += rank->allocations;
+        for (int axis = 0; axis < YOKE_N_AXES; axis++) {
+            run->result->exposed_s[axis] += rank->exposed_s[axis] / session->n_ranks;
+        }
         session->bytes[r].peak =
             rank->peak_bytes > session->bytes[r].peak ? rank->peak_bytes : session->bytes[r].peak;
     }

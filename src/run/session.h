@@ -75,6 +75,7 @@ void yoke_run_counter_set(uint32_t *counter, uint32_t value);
 typedef struct yoke_run_rank {
     int64_t allocations;
     int64_t peak_bytes;
+    double exposed_s[YOKE_N_AXES];
 } yoke_run_rank;
 
 typedef struct yoke_run_shared {
