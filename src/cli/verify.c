@@ -199,6 +199,10 @@ static void report(const yoke_session *session, const yoke_published_list *publi
                               json_integer(yoke_program_set_n_instructions(programs)));
     (void)json_object_set_new(result, "bytes", report_bytes(session));
     (void)json_object_set_new(result, "comm_bytes", report_comm(&published->measures));
+    char levels[2048];
+    (void)json_object_set_new(result, "recompute",
+                              yoke_json_text(yoke_graph_recompute_print(yoke_session_graph(session),
+                                                                        levels, sizeof levels)));
     (void)json_object_set_new(result, "bubble", yoke_json_real(yoke_program_set_bubble(programs)));
     (void)json_object_set_new(result, "published", report_published(published));
 }
@@ -215,7 +219,10 @@ static void print_plan(const yoke_setup *setup, const yoke_published_list *publi
         print_moved(&programs->mesh, &published->measures);
     }
     print_published(published);
-    (void)printf("\ninstructions %s in a step, all ranks together\n",
+    char levels[2048];
+    (void)printf("\nrecompute    %s\n",
+                 yoke_graph_recompute_print(yoke_session_graph(session), levels, sizeof levels));
+    (void)printf("instructions %s in a step, all ranks together\n",
                  yoke_format_count(yoke_program_set_n_instructions(programs), text, sizeof text));
     (void)printf(
         "verified     no fault found: every message is received, no wait can form a circle, "
