@@ -21,6 +21,10 @@ enum { WIDTH = 64, LAYERS = 4, HEADS = 8, VOCAB = 256, POSITIONS = 32, BATCH = 1
     "vocab_size=256 hidden_size=64 intermediate_size=192 num_hidden_layers=4 "                     \
     "num_attention_heads=8 num_key_value_heads=4 max_position_embeddings=32"
 
+#define LLAMA2                                                                                     \
+    "vocab_size=256 hidden_size=64 intermediate_size=192 num_hidden_layers=4 "                     \
+    "num_attention_heads=8 num_key_value_heads=2 max_position_embeddings=32"
+
 static const double STREAM = (double)BATCH * TOKENS * WIDTH; /* elements of [b,t,d], a whole step */
 
 typedef struct plan {
@@ -159,6 +163,24 @@ static void test_traffic_of_divided_sequences(void **state)
         p.options = "context_parallel=ring";
         check_sequences(&p, "bsk(6n-4)/n a layer", k * STREAM * (6 * n - 4));
     }
+}
+
+/* Two key/value heads over tp=4: every rank along tp has both, and gathers both. */
+static void test_whole_key_heads(void **state)
+{
+    (void)state;
+    plan p = llama_on("cp=2,tp=4", "", 2);
+    p.keys = LLAMA2;
+    check_sequences(&p, "6bsk(n-1)/n a layer", 6 * STREAM * 2 / HEADS * 4);
+    p.options = "context_parallel=ring";
+    check_sequences(&p, "bsk(6n-4)/n a layer", 8 * STREAM * 2 / HEADS * 4);
+    p.mesh = "tp=4";
+    p.options = "";
+    open_plan(&p);
+    double elements = 4 * WIDTH + 2 + (2 * WIDTH + HEADS + 3 * 192) / 4.0 + 2 * 2 * WIDTH / HEADS;
+    assert_both(row_of("activations", 0, "layers", "kept by these operators"),
+                4 * BATCH * TOKENS / 2.0 * elements * LAYERS);
+    close_plan();
 }
 
 /* --- Parameters ----------------------------------------------------------------------------------- */
@@ -511,6 +533,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_traffic_of_layers),
         cmocka_unit_test(test_traffic_of_divided_sequences),
+        cmocka_unit_test(test_whole_key_heads),
         cmocka_unit_test(test_traffic_of_parameters),
         cmocka_unit_test(test_traffic_of_gathered_parameters),
         cmocka_unit_test(test_traffic_of_pieces),
