@@ -1,17 +1,22 @@
 /*
- * all_reduce through the local transport: 4 KB to 64 MB over 2, 4 and 8 ranks as processes.
+ * all_reduce through the local transport: 4 KB to 64 MB over 2, 4 and 8 ranks as processes; beside it, in turn, the same by
+ * MPI where it was there when this was built (bench/peers/allreduce_mpi.c).
  *
- * Prints the median time of one all_reduce over all repetitions, as the slowest rank saw it, and the
- * rate at which each rank's buffer was reduced. Arguments: the largest size in MB (64).
+ *     build/release/bench/allreduce [LARGEST_MB] [ROUNDS]        64 and 5 unless given
+ *
+ * A round is the median time over many repetitions, as the slowest rank saw each; what is printed is the median of the
+ * rounds, with the rate at which each rank's buffer was reduced, and MPI's time as a multiple of it.
  */
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "transport/transport.h"
 
-enum { MOST_RANKS = 8, LEAST_BYTES = 4096, MOST_REPEATS = 201 };
+enum { MOST_RANKS = 8, LEAST_BYTES = 4096, MOST_REPEATS = 201, MOST_ROUNDS = 99 };
 
 typedef struct trial {
     size_t bytes;
@@ -62,53 +67,134 @@ static double median_s(const trial *t, int n_ranks)
     return slowest[t->repeats / 2];
 }
 
-static yoke_status measure(int n_ranks, size_t most_bytes)
+static int repeats_of(size_t bytes)
+{
+    size_t fitting = ((size_t)256 << 20) / bytes;
+    return fitting > MOST_REPEATS - 3 ? MOST_REPEATS : (int)fitting + 3;
+}
+
+/* A world of `n_ranks` with room for `bytes` of each. */
+static yoke_status make_world(int n_ranks, size_t bytes, yoke_world **world)
 {
     static const int all[MOST_RANKS] = {0, 1, 2, 3, 4, 5, 6, 7};
     const int *groups[] = {all};
-    size_t data_bytes = (size_t)n_ranks * most_bytes;
     yoke_world_options options = {.n_ranks = n_ranks,
                                   .n_groups = 1,
                                   .group_size = &n_ranks,
                                   .group_ranks = groups,
-                                  .user_bytes =
-                                      data_bytes + sizeof(double) * MOST_RANKS * MOST_REPEATS};
+                                  .user_bytes = (size_t)n_ranks * bytes +
+                                                sizeof(double) * MOST_RANKS * MOST_REPEATS};
+    return yoke_world_create(&options, world);
+}
+
+static yoke_status measure_ours(int n_ranks, size_t bytes, double *seconds)
+{
     yoke_world *world;
-    YOKE_TRY(yoke_world_create(&options, &world));
+    YOKE_TRY(make_world(n_ranks, bytes, &world));
     char *memory = yoke_world_user(world);
-    yoke_status status = YOKE_OK;
-    for (size_t bytes = LEAST_BYTES; bytes <= most_bytes && !status; bytes *= 4) {
-        size_t fitting = ((size_t)256 << 20) / bytes;
-        trial t = {.bytes = bytes,
-                   .repeats = fitting > MOST_REPEATS ? MOST_REPEATS : (int)fitting + 3,
-                   .data = (float *)(void *)memory,
-                   .time_s = (double *)(void *)(memory + data_bytes)};
-        yoke_rank_report reports[MOST_RANKS];
-        yoke_launch launch = {.run = reduce_again, .user = &t};
-        status = yoke_world_launch(world, &launch, reports);
-        double time_s = status ? 0 : median_s(&t, n_ranks);
-        printf("%5d %10zu %12.1f %10.2f\n", n_ranks, bytes, time_s * 1e6,
-               time_s > 0 ? (double)bytes / time_s * 1e-9 : 0.0);
-    }
+    trial t = {.bytes = bytes,
+               .repeats = repeats_of(bytes),
+               .data = (float *)(void *)memory,
+               .time_s = (double *)(void *)(memory + (size_t)n_ranks * bytes)};
+    yoke_rank_report reports[MOST_RANKS];
+    yoke_launch launch = {.run = reduce_again, .user = &t};
+    yoke_status status = yoke_world_launch(world, &launch, reports);
+    *seconds = status ? 0 : median_s(&t, n_ranks);
     yoke_world_destroy(world);
     return status;
 }
 
+/* Where the peer lies: beside this program. False if it was not built. */
+static bool find_peer(const char *self, char *path, size_t path_bytes)
+{
+    char copy[4096];
+    (void)snprintf(copy, sizeof copy, "%s", self);
+    (void)snprintf(path, path_bytes, "%s/peers/allreduce_mpi", dirname(copy));
+    return access(path, X_OK) == 0;
+}
+
+/* Open MPI wants to be told that it may run as root, and with more ranks than cores; others do not read this. */
+static void allow_all_to_mpi(void)
+{
+    static const char *const names[] = {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+                                        "OMPI_MCA_rmaps_base_oversubscribe"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        (void)setenv(names[i], "1", 1);
+    }
+}
+
+/* 0 if MPI did not say. */
+static double measure_mpi(const char *peer, int n_ranks, size_t bytes)
+{
+    char command[8192];
+    double seconds = 0;
+    (void)snprintf(command, sizeof command, "mpiexec -n %d '%s' %zu %d", n_ranks, peer, bytes,
+                   repeats_of(bytes));
+    (void)fflush(stdout);
+    FILE *output = popen(command, "r");
+    if (!output) {
+        return 0;
+    }
+    if (fscanf(output, "%lf", &seconds) != 1) {
+        seconds = 0;
+    }
+    return pclose(output) == 0 ? seconds : 0;
+}
+
+static double median(double *values, int n)
+{
+    qsort(values, (size_t)n, sizeof *values, compare);
+    return values[n / 2];
+}
+
+/* One row of the table. `peer` NULL: ours alone. */
+static yoke_status measure(int n_ranks, size_t bytes, int n_rounds, const char *peer)
+{
+    double ours[MOST_ROUNDS];
+    double theirs[MOST_ROUNDS];
+    for (int i = 0; i < n_rounds; i++) {
+        YOKE_TRY(measure_ours(n_ranks, bytes, &ours[i]));
+        theirs[i] = peer ? measure_mpi(peer, n_ranks, bytes) : 0;
+    }
+    double time_s = median(ours, n_rounds);
+    printf("%5d %10zu %12.1f %10.2f", n_ranks, bytes, time_s * 1e6, (double)bytes / time_s * 1e-9);
+    if (peer) {
+        double mpi_s = median(theirs, n_rounds);
+        printf(" %12.1f %8.2f", mpi_s * 1e6, mpi_s / time_s);
+    }
+    printf("\n");
+    return YOKE_OK;
+}
+
+static yoke_status measure_all(size_t most_bytes, int n_rounds, const char *peer)
+{
+    for (int n_ranks = 2; n_ranks <= MOST_RANKS; n_ranks *= 2) {
+        for (size_t bytes = LEAST_BYTES; bytes <= most_bytes; bytes *= 4) {
+            YOKE_TRY(measure(n_ranks, bytes, n_rounds, peer));
+        }
+    }
+    return YOKE_OK;
+}
+
 int main(int argc, char **argv)
 {
+    char peer[4200];
     long most_mb = argc > 1 ? strtol(argv[1], NULL, 10) : 64;
-    if (most_mb < 1 || most_mb > 4096) {
-        fprintf(stderr, "usage: allreduce [LARGEST_MB]; 1 to 4096\n");
+    long n_rounds = argc > 2 ? strtol(argv[2], NULL, 10) : 5;
+    if (most_mb < 1 || most_mb > 4096 || n_rounds < 1 || n_rounds > MOST_ROUNDS) {
+        fprintf(stderr, "usage: allreduce [LARGEST_MB] [ROUNDS]; 1 to 4096, 1 to %d\n",
+                MOST_ROUNDS);
         return 2;
     }
-    printf("%5s %10s %12s %10s\n", "ranks", "bytes", "us", "GB/s");
-    for (int n_ranks = 2; n_ranks <= MOST_RANKS; n_ranks *= 2) {
-        yoke_status status = measure(n_ranks, (size_t)most_mb << 20);
-        if (status) {
-            fprintf(stderr, "%s\n", yoke_status_message(status));
-            yoke_status_free(status);
-            return 1;
-        }
+    bool has_peer = find_peer(argv[0], peer, sizeof peer);
+    allow_all_to_mpi();
+    printf("%5s %10s %12s %10s%s\n", "ranks", "bytes", "us", "GB/s",
+           has_peer ? "       MPI us    ratio" : "");
+    yoke_status status = measure_all((size_t)most_mb << 20, (int)n_rounds, has_peer ? peer : NULL);
+    if (status) {
+        fprintf(stderr, "allreduce: %s\n", yoke_status_message(status));
+        yoke_status_free(status);
+        return 1;
     }
     return 0;
 }

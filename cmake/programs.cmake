@@ -26,6 +26,15 @@ foreach(source IN LISTS bench_sources)
     target_include_directories(bench_${name} PRIVATE ${CMAKE_SOURCE_DIR}/src)
 endforeach()
 
+# A peer that bench/allreduce runs in turn with yoke, if MPI is there (tools/install-deps bench).
+find_package(MPI QUIET COMPONENTS C)
+if(MPI_C_FOUND)
+    add_executable(bench_allreduce_mpi bench/peers/allreduce_mpi.c)
+    set_target_properties(bench_allreduce_mpi PROPERTIES
+        OUTPUT_NAME allreduce_mpi RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench/peers)
+    target_link_libraries(bench_allreduce_mpi PRIVATE MPI::MPI_C)
+endif()
+
 # Examples see what a user sees: the public headers and no dependency.
 yoke_programs(examples)
 yoke_programs(tools PkgConfig::yoke_zlib)
