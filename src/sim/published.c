@@ -2,8 +2,8 @@
  * Published formulas beside a plan. State and traffic are here, activations and the bubble in
  * published_stage.c.
  *
- *   state        16 bytes a parameter in fp32, and its forms with pieces: Rajbhandari et al.,
- *                "ZeRO", 2020, section 5
+ *   state        16 bytes a parameter in fp32, and its forms with pieces: Rajbhandari et al. 2020,
+ *                section 5
  *   layers       Narayanan et al., "Efficient large-scale language model training on GPU clusters
  *                using Megatron-LM", 2021, section 3.2; in pieces of tokens: Korthikanti et al.,
  *                "Reducing activation recomputation", 2022, section 4.2
