@@ -30,7 +30,7 @@ typedef int yoke_value; /* id in its graph; YOKE_NO_VALUE after an error */
 
 enum { YOKE_NO_VALUE = -1 };
 
-typedef enum yoke_dtype { YOKE_F32, YOKE_I32 } yoke_dtype;
+typedef enum yoke_dtype { YOKE_F32, YOKE_I32, YOKE_BF16 } yoke_dtype;
 
 yoke_status yoke_graph_create(yoke_graph **graph) YOKE_MUST_USE;
 void yoke_graph_destroy(yoke_graph *graph); /* NULL is fine */

@@ -24,20 +24,41 @@ const yoke_kernel_set *yoke_kernel_set_find(const char *name)
     return NULL;
 }
 
-yoke_status yoke_kernel_choose(const char *wanted, yoke_kernel chosen[YOKE_N_OPS])
+static yoke_status check_wanted(const char *wanted)
+{
+    bool known = !wanted || strcmp(wanted, "ref") == 0 || strcmp(wanted, "auto") == 0;
+    return known ? YOKE_OK
+                 : YOKE_FAIL(YOKE_BAD_INPUT, "kernels \"%s\" are unknown; use auto or ref", wanted);
+}
+
+/* The best kernel of an operator, or NULL. */
+static yoke_kernel find(const char *wanted, int op, bool narrow)
 {
     bool only_ref = wanted && strcmp(wanted, "ref") == 0;
-    if (wanted && !only_ref && strcmp(wanted, "auto") != 0) {
-        return YOKE_FAIL(YOKE_BAD_INPUT, "kernels \"%s\" are unknown; use auto or ref", wanted);
-    }
-    for (int op = 0; op < (int)YOKE_N_OPS; op++) {
-        chosen[op] = NULL;
-        for (int i = only_ref ? N_SETS - 1 : 0; i < (int)N_SETS && !chosen[op]; i++) {
-            if (!sets[i]->supported || sets[i]->supported()) {
-                chosen[op] = sets[i]->run[op];
-            }
+    yoke_kernel found = NULL;
+    for (int i = only_ref ? N_SETS - 1 : 0; i < (int)N_SETS && !found; i++) {
+        if (!sets[i]->supported || sets[i]->supported()) {
+            found = narrow ? sets[i]->run_narrow[op] : sets[i]->run[op];
         }
+    }
+    return found;
+}
+
+yoke_status yoke_kernel_choose(const char *wanted, yoke_kernel chosen[YOKE_N_OPS])
+{
+    YOKE_TRY(check_wanted(wanted));
+    for (int op = 0; op < (int)YOKE_N_OPS; op++) {
+        chosen[op] = find(wanted, op, false);
         YOKE_ASSERT(chosen[op]);
+    }
+    return YOKE_OK;
+}
+
+yoke_status yoke_kernel_choose_narrow(const char *wanted, yoke_kernel chosen[YOKE_N_OPS])
+{
+    YOKE_TRY(check_wanted(wanted));
+    for (int op = 0; op < (int)YOKE_N_OPS; op++) {
+        chosen[op] = find(wanted, op, true);
     }
     return YOKE_OK;
 }

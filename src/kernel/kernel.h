@@ -15,6 +15,7 @@
 typedef struct yoke_tensor {
     void *data; /* aligned to 64 bytes; may be NULL when empty */
     yoke_shard shard;
+    yoke_dtype dtype; /* only matrix products read it: each other kernel is of one type */
 } yoke_tensor;
 
 typedef struct yoke_kernel_call {
@@ -38,6 +39,8 @@ typedef struct yoke_kernel_set {
     const char *help;
     bool (*supported)(void);     /* by this processor; NULL: always */
     yoke_kernel run[YOKE_N_OPS]; /* NULL: this set does not have it */
+    /* The same where the operands that yoke_op_def calls narrow are bf16. */
+    yoke_kernel run_narrow[YOKE_N_OPS];
 } yoke_kernel_set;
 
 /* X(name): `yoke_kernel_set_<name>`, best first; ref is last and complete. */
@@ -49,6 +52,9 @@ typedef struct yoke_kernel_set {
 
 /* One kernel for each operator. `wanted` NULL or "auto": the best that the processor supports; "ref": ref for all; YOKE_BAD_INPUT otherwise. */
 yoke_status yoke_kernel_choose(const char *wanted, yoke_kernel chosen[YOKE_N_OPS]) YOKE_MUST_USE;
+/* The same for operands in bf16; NULL for operators that have none such. */
+yoke_status yoke_kernel_choose_narrow(const char *wanted,
+                                      yoke_kernel chosen[YOKE_N_OPS]) YOKE_MUST_USE;
 const yoke_kernel_set *yoke_kernel_set_find(const char *name); /* NULL if unknown */
 
 /* Scratch that any set may want for this call: depends on shapes and threads only, and data pointers are not read. */

@@ -74,10 +74,41 @@ static void swiglu_gradient(yoke_graph *graph, const yoke_node *node, const yoke
         d_in);
 }
 
-const yoke_op_def yoke_op_gelu = {.name = "gelu", .cheap = true, .gradient = gelu_gradient};
-const yoke_op_def yoke_op_gelu_grad = {.name = "gelu_grad", .reuses = 1 << 0 | 1 << 1};
+const yoke_op_def yoke_op_gelu = {
+    .name = "gelu",
+    .cheap = true,
+    .gradient = gelu_gradient,
+    .narrow_in = 1 << 0,
+    .narrow_out = 1 << 0,
+};
+const yoke_op_def yoke_op_gelu_grad = {
+    .name = "gelu_grad",
+    .reuses = 1 << 0 | 1 << 1,
+    .narrow_in = 1 << 0 | 1 << 1,
+    .narrow_out = 1 << 0,
+};
 const yoke_op_def yoke_op_gelu_erf = {
-    .name = "gelu_erf", .cheap = true, .gradient = gelu_erf_gradient};
-const yoke_op_def yoke_op_gelu_erf_grad = {.name = "gelu_erf_grad", .reuses = 1 << 0 | 1 << 1};
-const yoke_op_def yoke_op_swiglu = {.name = "swiglu", .cheap = true, .gradient = swiglu_gradient};
-const yoke_op_def yoke_op_swiglu_grad = {.name = "swiglu_grad"};
+    .name = "gelu_erf",
+    .cheap = true,
+    .gradient = gelu_erf_gradient,
+    .narrow_in = 1 << 0,
+    .narrow_out = 1 << 0,
+};
+const yoke_op_def yoke_op_gelu_erf_grad = {
+    .name = "gelu_erf_grad",
+    .reuses = 1 << 0 | 1 << 1,
+    .narrow_in = 1 << 0 | 1 << 1,
+    .narrow_out = 1 << 0,
+};
+const yoke_op_def yoke_op_swiglu = {
+    .name = "swiglu",
+    .cheap = true,
+    .gradient = swiglu_gradient,
+    .narrow_in = 1 << 0 | 1 << 1,
+    .narrow_out = 1 << 0,
+};
+const yoke_op_def yoke_op_swiglu_grad = {
+    .name = "swiglu_grad",
+    .narrow_in = 1 << 0 | 1 << 1 | 1 << 2,
+    .narrow_out = 1 << 0 | 1 << 1,
+};

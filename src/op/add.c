@@ -27,12 +27,16 @@ static void gradient(yoke_graph *graph, const yoke_node *node, const yoke_value 
     }
 }
 
-const yoke_op_def yoke_op_add = {.name = "add",
-                                 .linear = {YOKE_ALL_INPUTS},
-                                 .reuses = (unsigned)YOKE_ALL_INPUTS,
-                                 .stream = true,
-                                 .passes_pin = true,
-                                 .spans = true,
-                                 .gradient = gradient,
-                                 .accumulates = true,
-                                 .cheap = true};
+const yoke_op_def yoke_op_add = {
+    .name = "add",
+    .linear = {YOKE_ALL_INPUTS},
+    .reuses = (unsigned)YOKE_ALL_INPUTS,
+    .stream = true,
+    .passes_pin = true,
+    .spans = true,
+    .gradient = gradient,
+    .accumulates = true,
+    .cheap = true,
+    .narrow_in = (unsigned)YOKE_ALL_INPUTS,
+    .narrow_out = 1 << 0,
+};

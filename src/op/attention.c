@@ -124,6 +124,8 @@ const yoke_op_def yoke_op_attention = {
     .cheap = true,
     .gradient = gradient,
     .flops = forward_flops,
+    .narrow_in = 1 << 0 | 1 << 1 | 1 << 2,
+    .narrow_out = 1 << 0,
 };
 
 const yoke_op_def yoke_op_attention_grad = {
@@ -131,10 +133,14 @@ const yoke_op_def yoke_op_attention_grad = {
     .whole = "skx",
     .companion = companion,
     .flops = backward_flops,
+    .narrow_in = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 5,
+    .narrow_out = 1 << 0 | 1 << 1 | 1 << 2,
 };
 
 const yoke_op_def yoke_op_attention_combine = {
     .name = "attention_combine",
     .whole = "x",
     .reuses = 1 << 0 | 1 << 2,
+    .narrow_in = 1 << 0 | 1 << 2,
+    .narrow_out = 1 << 0,
 };

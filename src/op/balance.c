@@ -116,6 +116,12 @@ const yoke_op_def yoke_op_z_loss = {
     .whole = "er",
     .gradient = z_gradient,
     .accumulates = true,
+    .narrow_in = 1 << 0,
 };
-const yoke_op_def yoke_op_z_loss_grad = {.name = "z_loss_grad", .whole = "$"};
+const yoke_op_def yoke_op_z_loss_grad = {
+    .name = "z_loss_grad",
+    .whole = "$",
+    .narrow_in = 1 << 0,
+    .narrow_out = 1 << 0,
+};
 const yoke_op_def yoke_op_row_share = {.name = "row_share", .whole = "$"};

@@ -38,6 +38,13 @@ const yoke_op_def yoke_op_add_bias = {
     .passes_pin = true,
     .cheap = true,
     .gradient = gradient,
+    .narrow_in = 1 << 0,
+    .narrow_out = 1 << 0,
 };
 
-const yoke_op_def yoke_op_sum_rows = {.name = "sum_rows", .linear = {1 << 0}, .accumulates = true};
+const yoke_op_def yoke_op_sum_rows = {
+    .name = "sum_rows",
+    .linear = {1 << 0},
+    .accumulates = true,
+    .narrow_in = 1 << 0,
+};

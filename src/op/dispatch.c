@@ -153,10 +153,18 @@ const yoke_op_def yoke_op_dispatch = {
     .linear = {1 << 0},
     .cheap = true,
     .gradient = dispatch_gradient,
+    .narrow_in = 1 << 0,
+    .narrow_out = 1 << 0,
 };
 const yoke_op_def yoke_op_combine = {
     .name = "combine",
     .linear = {1 << 0},
     .gradient = combine_gradient,
+    .narrow_in = 1 << 0,
+    .narrow_out = 1 << 0,
 };
-const yoke_op_def yoke_op_combine_grad = {.name = "combine_grad", .linear = {1 << 0, 1 << 2}};
+const yoke_op_def yoke_op_combine_grad = {
+    .name = "combine_grad",
+    .linear = {1 << 0, 1 << 2},
+    .narrow_in = 1 << 0 | 1 << 2,
+};

@@ -45,4 +45,6 @@ const yoke_op_def yoke_op_dropout = {
     .passes_pin = true,
     .cheap = true,
     .gradient = gradient,
+    .narrow_in = 1 << 0,
+    .narrow_out = 1 << 0,
 };

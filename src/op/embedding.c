@@ -43,7 +43,13 @@ const yoke_op_def yoke_op_embedding = {
     .whole = "$",
     .stream = true,
     .gradient = gradient,
+    .narrow_out = 1 << 0,
 };
 
 const yoke_op_def yoke_op_embedding_grad = {
-    .name = "embedding_grad", .whole = "$", .linear = {1 << 1}, .accumulates = true};
+    .name = "embedding_grad",
+    .whole = "$",
+    .linear = {1 << 1},
+    .accumulates = true,
+    .narrow_in = 1 << 1,
+};

@@ -45,14 +45,32 @@ static void gradient(yoke_graph *graph, const yoke_node *node, const yoke_value 
     d_in[0] = add_node(graph, YOKE_OP_CROSS_ENTROPY_GRAD, in, 5, "btv");
 }
 
-const yoke_op_def yoke_op_row_max = {.name = "row_max", .maximum = true};
-const yoke_op_def yoke_op_row_sum_exp = {.name = "row_sum_exp"};
-const yoke_op_def yoke_op_row_pick = {.name = "row_pick"};
-const yoke_op_def yoke_op_cross_entropy = {.name = "cross_entropy",
-                                           .whole = "v",
-                                           .unread = 1 << 0,
-                                           .gradient = gradient,
-                                           .accumulates = true};
-const yoke_op_def yoke_op_cross_entropy_grad = {.name = "cross_entropy_grad", .reuses = 1 << 0};
+const yoke_op_def yoke_op_row_max = {
+    .name = "row_max",
+    .maximum = true,
+    .narrow_in = 1 << 0,
+};
+const yoke_op_def yoke_op_row_sum_exp = {
+    .name = "row_sum_exp",
+    .narrow_in = 1 << 0,
+};
+const yoke_op_def yoke_op_row_pick = {
+    .name = "row_pick",
+    .narrow_in = 1 << 0,
+};
+const yoke_op_def yoke_op_cross_entropy = {
+    .name = "cross_entropy",
+    .whole = "v",
+    .unread = 1 << 0,
+    .gradient = gradient,
+    .accumulates = true,
+    .narrow_in = 1 << 0,
+};
+const yoke_op_def yoke_op_cross_entropy_grad = {
+    .name = "cross_entropy_grad",
+    .reuses = 1 << 0,
+    .narrow_in = 1 << 0,
+    .narrow_out = 1 << 0,
+};
 const yoke_op_def yoke_op_count_valid = {.name = "count_valid", .accumulates = true};
 const yoke_op_def yoke_op_reciprocal = {.name = "reciprocal"};

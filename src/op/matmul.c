@@ -152,8 +152,12 @@ static double flops(const yoke_graph *graph, const yoke_node *node)
     return 2.0 * summed * (double)yoke_shape_elements(&y->shape);
 }
 
-const yoke_op_def yoke_op_matmul = {.name = "matmul",
-                                    .linear = {1 << 0, 1 << 1},
-                                    .gradient = gradient,
-                                    .flops = flops,
-                                    .accumulates = true};
+const yoke_op_def yoke_op_matmul = {
+    .name = "matmul",
+    .linear = {1 << 0, 1 << 1},
+    .gradient = gradient,
+    .flops = flops,
+    .accumulates = true,
+    .narrow_in = 1 << 0 | 1 << 1,
+    .narrow_out = 1 << 0,
+};

@@ -96,12 +96,42 @@ static void rms_norm_gradient(yoke_graph *graph, const yoke_node *node, const yo
 }
 
 const yoke_op_def yoke_op_layer_norm = {
-    .name = "layer_norm", .whole = "$", .cheap = true, .gradient = layer_norm_gradient};
-const yoke_op_def yoke_op_layer_norm_grad = {.name = "layer_norm_grad", .whole = "$"};
+    .name = "layer_norm",
+    .whole = "$",
+    .cheap = true,
+    .gradient = layer_norm_gradient,
+    .narrow_in = 1 << 0,
+    .narrow_out = 1 << 0,
+};
+const yoke_op_def yoke_op_layer_norm_grad = {
+    .name = "layer_norm_grad",
+    .whole = "$",
+    .narrow_in = 1 << 0 | 1 << 1,
+    .narrow_out = 1 << 0,
+};
 const yoke_op_def yoke_op_layer_norm_grad_gain = {
-    .name = "layer_norm_grad_gain", .whole = "$", .accumulates = true};
+    .name = "layer_norm_grad_gain",
+    .whole = "$",
+    .accumulates = true,
+    .narrow_in = 1 << 0 | 1 << 1,
+};
 const yoke_op_def yoke_op_rms_norm = {
-    .name = "rms_norm", .whole = "$", .cheap = true, .gradient = rms_norm_gradient};
-const yoke_op_def yoke_op_rms_norm_grad = {.name = "rms_norm_grad", .whole = "$"};
+    .name = "rms_norm",
+    .whole = "$",
+    .cheap = true,
+    .gradient = rms_norm_gradient,
+    .narrow_in = 1 << 0,
+    .narrow_out = 1 << 0,
+};
+const yoke_op_def yoke_op_rms_norm_grad = {
+    .name = "rms_norm_grad",
+    .whole = "$",
+    .narrow_in = 1 << 0 | 1 << 1,
+    .narrow_out = 1 << 0,
+};
 const yoke_op_def yoke_op_rms_norm_grad_gain = {
-    .name = "rms_norm_grad_gain", .whole = "$", .accumulates = true};
+    .name = "rms_norm_grad_gain",
+    .whole = "$",
+    .accumulates = true,
+    .narrow_in = 1 << 0 | 1 << 1,
+};

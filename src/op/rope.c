@@ -54,4 +54,6 @@ const yoke_op_def yoke_op_rope = {
     .reuses = 1 << 0,
     .cheap = true,
     .gradient = gradient,
+    .narrow_in = 1 << 0,
+    .narrow_out = 1 << 0,
 };

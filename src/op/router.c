@@ -50,7 +50,12 @@ static void gradient(yoke_graph *graph, const yoke_node *node, const yoke_value 
 }
 
 const yoke_op_def yoke_op_router = {
-    .name = "router", .whole = "$", .cheap = true, .gradient = gradient};
+    .name = "router",
+    .whole = "$",
+    .cheap = true,
+    .gradient = gradient,
+    .narrow_in = 1 << 0,
+};
 
 /* Both gradients count together; one that every piece has whole is then counted once. */
 const yoke_op_def yoke_op_router_grad = {
@@ -58,4 +63,5 @@ const yoke_op_def yoke_op_router_grad = {
     .whole = "$",
     .linear = {1 << 2 | 1 << 3},
     .masks = true,
+    .narrow_out = 1 << 0,
 };
