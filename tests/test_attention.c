@@ -226,7 +226,7 @@ static void test_scratch_grows_with_tokens(void **state)
     size_t bytes[2];
     for (int i = 0; i < 2; i++) {
         yoke_shard shard = {.n_dims = 4, .extent = {1, 1000 << i, 4, 64}};
-        yoke_tensor in[6] = {{NULL, shard}, {NULL, shard}, {NULL, shard}};
+        yoke_tensor in[6] = {{.shard = shard}, {.shard = shard}, {.shard = shard}};
         yoke_kernel_call call = {.in = in, .n_in = 6};
         bytes[i] = yoke_kernel_scratch_bytes(YOKE_OP_ATTENTION_GRAD, &call, 2);
         assert_true(bytes[i] >= 1000 * 64 * sizeof(float));

@@ -165,8 +165,8 @@ static void multiply(const yoke_kernel_set *set, const product_case *c)
 {
     static _Alignas(64) float a[N], b[N], y[N];
     yoke_shard square = {.n_dims = 2, .extent = {SIDE, SIDE}};
-    const yoke_tensor in[] = {{a, square}, {b, square}};
-    const yoke_tensor out = {y, square};
+    const yoke_tensor in[] = {{.data = a, .shard = square}, {.data = b, .shard = square}};
+    const yoke_tensor out = {.data = y, .shard = square};
     const yoke_attributes attributes = {.contraction = {.a_split = 1, .b_split = 1}};
     const yoke_kernel_call call = {
         .in = in, .out = &out, .n_in = 2, .n_out = 1, .attributes = &attributes};

@@ -20,7 +20,7 @@ static const double most_units = 4.0;
 
 static yoke_tensor piece_of(float *data)
 {
-    return (yoke_tensor){data, {.n_dims = 1, .extent = {N}}};
+    return (yoke_tensor){.data = data, .shard = {.n_dims = 1, .extent = {N}}};
 }
 
 static void run(const yoke_kernel_set *set, yoke_op op)

@@ -39,8 +39,9 @@ double yoke_kernel_matmul_rate(int64_t n, double seconds, float *scratch)
         scratch[i] = (float)(i % 7) - 3.0f;
     }
     yoke_shard square = {.n_dims = 2, .extent = {n, n}};
-    yoke_tensor in[2] = {{scratch, square}, {scratch + n * n, square}};
-    yoke_tensor out = {scratch + 2 * n * n, square};
+    yoke_tensor in[2] = {{.data = scratch, .shard = square},
+                         {.data = scratch + n * n, .shard = square}};
+    yoke_tensor out = {.data = scratch + 2 * n * n, .shard = square};
     yoke_attributes attributes = {.contraction = {.a_split = 1, .b_split = 1}};
     yoke_kernel_call call = {
         .in = in, .out = &out, .n_in = 2, .n_out = 1, .attributes = &attributes};
