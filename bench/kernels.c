@@ -20,7 +20,8 @@ enum { MAX_IN = 6, MAX_OUT = 3, N = 1024 };
 static const double seconds = 0.15; /* for each kernel of a set */
 static const double ref_max_flops = 6e9;
 
-/* Letters: b batch, t tokens, d width, e 3 width, f feed-forward, h heads, x head width, v vocabulary, c control. */
+/* Letters: b batch, t tokens, d width, e 3 width, f feed-forward, h heads, x head width, v vocabulary, c control,
+ * r experts, s their slots, so many that tokens with 2 experts each fill them. */
 typedef struct bench {
     const char *label;
     yoke_op op;
@@ -37,8 +38,9 @@ static const double attention = 4.0 * TOKENS * 256.0 * 768.0;
 
 static int64_t extent_of(char letter)
 {
-    static const char letters[] = "btdefhxvc";
-    static const int64_t extents[] = {4, 256, 768, 2304, 3072, 12, 64, 50257, YOKE_N_CONTROLS};
+    static const char letters[] = "btdefhxvcrs";
+    static const int64_t extents[] = {4, 256, 768, 2304, 3072, 12, 64, 50257, YOKE_N_CONTROLS,
+                                      8, 64};
     return extents[strchr(letters, letter) - letters];
 }
 
@@ -123,6 +125,26 @@ static const bench benches[] = {
      product * 50257.0,
      0,
      ""},
+    {"experts",
+     YOKE_OP_MATMUL,
+     {"rbsd", "rfd"},
+     {"rbsf"},
+     {2, 1, false, true, 1},
+     2.0 * product * 3072.0,
+     0,
+     ""},
+    {"dw of experts",
+     YOKE_OP_MATMUL,
+     {"rbsf", "rbsd"},
+     {"rfd"},
+     {2, 2, true, false, 1},
+     2.0 * product * 3072.0,
+     0,
+     ""},
+    {"dispatch", YOKE_OP_DISPATCH, {"btd", "btr"}, {"rbsd"}, .whole = ""},
+    {"combine", YOKE_OP_COMBINE, {"rbsd", "btr", "btr"}, {"btd"}, .whole = ""},
+    {"dgates of combine", YOKE_OP_COMBINE_GRAD, {"rbsd", "btr", "btd"}, {"btr"}, .whole = ""},
+    {"jitter", YOKE_OP_JITTER, {"btd"}, {"btd"}, .whole = ""},
     {"attention",
      YOKE_OP_ATTENTION,
      {"bthx", "bthx", "bthx"},
@@ -198,6 +220,16 @@ static yoke_tensor tensor_create(const char *letters, bool whole)
     return tensor;
 }
 
+/* Token t of a sequence is with experts t and t + 1. */
+static void slots_fill(const yoke_tensor *slots)
+{
+    const int64_t *extent = slots->shard.extent;
+    for (int64_t i = 0; i < yoke_piece_elements(slots); i++) {
+        int64_t t = i / extent[2] % extent[1], behind = (t - i % extent[2]) & (extent[2] - 1);
+        ((float *)slots->data)[i] = behind < 2 ? (float)(t / extent[2] * 2 + behind) : -1.0f;
+    }
+}
+
 static double best_s(yoke_kernel kernel, const yoke_kernel_call *call)
 {
     double best = (double)INFINITY;
@@ -245,6 +277,9 @@ static void bench_run(const bench *b, const double rates[2])
     for (; call.n_out < MAX_OUT && b->out[call.n_out]; call.n_out++) {
         out[call.n_out] = tensor_create(b->out[call.n_out], false);
         bytes += 4.0 * (double)yoke_piece_elements(&out[call.n_out]);
+    }
+    if (b->op == YOKE_OP_DISPATCH || b->op == YOKE_OP_COMBINE || b->op == YOKE_OP_COMBINE_GRAD) {
+        slots_fill(&in[1]);
     }
     call.scratch =
         yoke_block_alloc(yoke_kernel_scratch_bytes(b->op, &call, yoke_kernel_threads_get()) + 64);
