@@ -18,7 +18,7 @@ static void run_ref(yoke_op op, const yoke_kernel_call *call)
 
 static yoke_tensor piece_of(void *data, int n_dims, const int64_t *extent)
 {
-    yoke_tensor piece = {data, {.n_dims = n_dims}};
+    yoke_tensor piece = {.data = data, .shard = {.n_dims = n_dims}};
     for (int i = 0; i < n_dims; i++) {
         piece.shard.extent[i] = extent[i];
     }
