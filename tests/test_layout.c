@@ -101,7 +101,7 @@ static void test_table_and_costs(void **state)
         {YOKE_PARTIAL_SUM, YOKE_REPLICATED, "all_reduce", 18},
         {YOKE_PARTIAL_MAX, YOKE_REPLICATED, "all_reduce", 18},
         {YOKE_PARTIAL_SUM, 0, "reduce_scatter", 9},
-        {YOKE_PARTIAL_MAX, 4, "reduce_scatter", 9},
+        {YOKE_PARTIAL_MAX, 4, "illegal", (double)INFINITY},
         {1, YOKE_REPLICATED, "all_gather", 9},
         {0, 1, "all_to_all", 2.25},
         {YOKE_REPLICATED, 3, "slice", 0},

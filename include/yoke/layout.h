@@ -75,7 +75,7 @@ bool yoke_layout_is_first_holder(const yoke_mesh *mesh, yoke_layout layout, int 
     X(ROTATE, rotate)                 /* S(i) -> S(i) turned by one rank */                        \
     X(SLICE, slice)                   /* R -> S, local */                                          \
     X(MASK, mask)                     /* R -> P, local: coordinate 0 keeps it, others hold 0 */    \
-    X(ILLEGAL, illegal)               /* S -> P, and between sum and max */
+    X(ILLEGAL, illegal)               /* S -> P, and P(max) -> S, between sum and max */
 
 typedef enum yoke_conversion {
 #define YOKE_CONVERSION_ENUM(upper, lower) YOKE_CONVERT_##upper,
@@ -86,7 +86,8 @@ typedef enum yoke_conversion {
 const char *yoke_conversion_name(yoke_conversion conversion);
 
 /* The row of the table for one axis: `from` and `to` are places. R -> P(max) is illegal: nothing
- * needs it, and the zeros of MASK are not neutral to a maximum. */
+ * needs it, and the zeros of MASK are not neutral to a maximum. P(max) -> S is: no exchange scatters
+ * maxima. */
 yoke_conversion yoke_conversion_find(int from, int to);
 
 /* Elements that a rank receives when a tensor of `elements` (the rank's global view) is converted
