@@ -15,7 +15,8 @@ typedef enum family_sizes { AS_PRESET, FIVE_LAYERS, SIX_HEADS, OTHER_TIE, N_SIZE
 
 typedef struct family {
     const char *preset;
-    const char *keys[N_SIZES]; /* of the model, by which it gets these sizes */
+    /* Of the model, by which it gets these sizes. With six heads goes all that draws random numbers. */
+    const char *keys[N_SIZES];
 } family;
 
 /* One dimension: its axis, and the option that gives the axis its policy. */
@@ -107,6 +108,8 @@ typedef struct together {
 #define HEADS    "context_parallel=heads"
 #define SP_HEADS SP " " HEADS
 #define RING     "context_parallel=ring"
+#define FULL     "recompute=full"
+#define SELECTED "recompute=selective"
 
 /* Three and more at a time. */
 static const together many[] = {
@@ -131,6 +134,14 @@ static const together many[] = {
     {{.mesh = "cp=2,tp=2,pp=2", .options = SP_HEADS}, FIVE_LAYERS},
     {{.mesh = "cp=3,tp=2,fsdp=2", .options = SP " " RING}, FIVE_LAYERS},
     {{.mesh = "cp=4,fsdp=2,pp=2", .options = RING, .schedule = "zb-h1"}, FIVE_LAYERS},
+    {{.mesh = "fsdp=2,pp=2,tp=2", .options = SP " " FULL}, FIVE_LAYERS},
+    {{.mesh = "fsdp=2,ep=2,cp=2", .options = RING " " FULL}, SIX_HEADS},
+    {{.mesh = "dp=2,cp=2,tp=3", .options = "zero=2 " HEADS " " SELECTED}, SIX_HEADS},
+    /* So many tokens that starting a collective counts for nothing when divisions are chosen. */
+    {{.mesh = "fsdp=2,tp=2", .options = SP, .batch = 64, .microbatches = 1, .seq_len = 64},
+     AS_PRESET},
+    {{.mesh = "cp=2,tp=2", .options = SP_HEADS, .batch = 64, .microbatches = 1, .seq_len = 64},
+     AS_PRESET},
     {{.mesh = "dp=2,fsdp=2"}, OTHER_TIE},
     {{.mesh = "dp=2,fsdp=2,tp=2", .options = SP}, SIX_HEADS},
     {{.mesh = "dp=2,fsdp=3", .options = "zero=1"}, AS_PRESET},

@@ -14,7 +14,8 @@
 static const family bert = {
     .preset = "bert-tiny",
     .keys = {[FIVE_LAYERS] = "num_hidden_layers=5",
-             [SIX_HEADS] = "num_attention_heads=6 hidden_size=24",
+             [SIX_HEADS] = "num_attention_heads=6 hidden_size=24 hidden_dropout_prob=0.1 "
+                           "attention_probs_dropout_prob=0.1",
              [OTHER_TIE] = "tie_word_embeddings=false"},
 };
 

@@ -14,7 +14,7 @@
 static const family gpt2 = {
     .preset = "gpt2-tiny",
     .keys = {[FIVE_LAYERS] = "n_layer=5",
-             [SIX_HEADS] = "n_head=6 n_embd=24",
+             [SIX_HEADS] = "n_head=6 n_embd=24 embd_pdrop=0.1 attn_pdrop=0.1 resid_pdrop=0.1",
              [OTHER_TIE] = "tie_word_embeddings=false"},
 };
 

@@ -35,6 +35,7 @@ typedef struct random_case {
     int zero;
     bool sequence;       /* parallelism of it along tp */
     const char *context; /* how attention is divided along cp */
+    const char *recompute;
     int microbatches, rows, seq_len;
     int n_kv, n_heads, head_width;
     const char *schedule;
@@ -46,6 +47,7 @@ static random_case now; /* what the model function is to draw */
 static void draw_mesh(random_case *c, dice *d)
 {
     static const char *const contexts[] = {"gather", "heads", "ring"};
+    static const char *const levels[] = {"none", "none", "selective", "full"};
     int n_ranks = 1;
     for (int axis = 0; axis < YOKE_N_AXES; axis++) {
         c->size[axis] = 1;
@@ -60,6 +62,7 @@ static void draw_mesh(random_case *c, dice *d)
     c->zero = throw(d, 4);
     c->sequence = throw(d, 2);
     c->context = contexts[throw(d, COUNT(contexts))];
+    c->recompute = levels[throw(d, COUNT(levels))];
 }
 
 static random_case draw_case(int number)
@@ -296,12 +299,13 @@ static void test_random_models(void **state)
         .name = "random", .vocab_size = vocabulary_of, .logits = random_model};
     int n_run = 0, n_failed = 0;
     for (int i = 0; i < N_CASES; i++) {
-        char mesh[64], options[96], text[256];
+        char mesh[64], options[128], text[256];
         scene s;
         now = draw_case(i);
         print_mesh(mesh, sizeof mesh);
-        (void)snprintf(options, sizeof options, "zero=%d sequence_parallel=%s context_parallel=%s",
-                       now.zero, now.sequence ? "true" : "false", now.context);
+        (void)snprintf(options, sizeof options,
+                       "zero=%d sequence_parallel=%s context_parallel=%s recompute=%s", now.zero,
+                       now.sequence ? "true" : "false", now.context, now.recompute);
         (void)snprintf(text, sizeof text, "case %d, %s, %s, %s, %d micro-batches of %d x %d", i,
                        mesh, options, now.schedule, now.microbatches, now.rows, now.seq_len);
         const session_case c = {.model = &model,
@@ -311,6 +315,7 @@ static void test_random_models(void **state)
                                 .microbatches = now.microbatches,
                                 .batch = now.microbatches * now.rows,
                                 .seq_len = now.seq_len,
+                                .epsilon = 1e-6, /* as in parity_meshes.h */
                                 .steps = 2};
         scene_open(&s, &c);
         s.config.kernels = "ref"; /* with few tokens some gradients are but rounding */
