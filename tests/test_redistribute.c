@@ -412,8 +412,8 @@ static void test_every_pair_axis_by_axis(void **state)
     assert_true(for_each_pair(check_plan) > 5000);
 }
 
-/* A pair is refused exactly where an axis would go from S to P, to P(max), or from one kind of
- * partial to the other. */
+/* A pair is refused exactly where an axis would go from S to P, to P(max), from P(max) to S, or from
+ * one kind of partial to the other. */
 static int check_refusal(world *w, const piece *global, yoke_layout from, yoke_layout to)
 {
     (void)global;
@@ -424,6 +424,7 @@ static int check_refusal(world *w, const piece *global, yoke_layout from, yoke_l
     partial_axes(to, &kind_to);
     bool legal = !(is_partial(kind_from) && is_partial(kind_to) && kind_from != kind_to);
     for (int a = 0; a < YOKE_N_AXES; a++) {
+        legal = legal && !(from.place[a] == YOKE_PARTIAL_MAX && to.place[a] >= 0);
         if (is_partial(to.place[a]) && from.place[a] != to.place[a]) {
             legal = legal && from.place[a] == YOKE_REPLICATED && to.place[a] == YOKE_PARTIAL_SUM;
         }
