@@ -33,8 +33,8 @@ enum { E = 5 };
 static void route(float logits[E], int64_t n_chosen, float gates[E], float p[E])
 {
     yoke_shard row = {.n_dims = 3, .extent = {1, 1, E}};
-    const yoke_tensor in[] = {{logits, row}};
-    const yoke_tensor out[] = {{gates, row}, {p, row}};
+    const yoke_tensor in[] = {{.data = logits, .shard = row}};
+    const yoke_tensor out[] = {{.data = gates, .shard = row}, {.data = p, .shard = row}};
     run_ref(YOKE_OP_ROUTER, in, 1, out, 2, &(yoke_attributes){.n_chosen = n_chosen});
 }
 
@@ -147,7 +147,7 @@ static void test_slots_fill_in_order(void **state)
                                             {{-1, 0}, {-1, 1}, {-1, -1}, {-1, -1}, {0, -1}}};
     float slots[2][5][2];
     yoke_shard shard = {.n_dims = 3, .extent = {2, 5, 2}};
-    const yoke_tensor in = {gates, shard}, out = {slots, shard};
+    const yoke_tensor in = {.data = gates, .shard = shard}, out = {.data = slots, .shard = shard};
     run_ref(YOKE_OP_EXPERT_SLOTS, &in, 1, &out, 1, &(yoke_attributes){.n_slots = 2});
     assert_memory_equal(slots, expected, sizeof slots);
 }
@@ -163,9 +163,11 @@ static void test_dropped_tokens_add_nothing(void **state)
     static const float back[1][3][2] = {{{1, 2}, {0, 0}, {5, 6}}};
     yoke_shard routes = {.n_dims = 3, .extent = {1, 3, 2}};
     yoke_shard experts = {.n_dims = 4, .extent = {2, 1, 2, 2}};
-    const yoke_tensor to[] = {{x, routes}, {slots, routes}};
-    const yoke_tensor from[] = {{u, experts}, {slots, routes}, {gates, routes}};
-    const yoke_tensor out_u = {u, experts}, out_y = {y, routes};
+    const yoke_tensor to[] = {{.data = x, .shard = routes}, {.data = slots, .shard = routes}};
+    const yoke_tensor from[] = {{.data = u, .shard = experts},
+                                {.data = slots, .shard = routes},
+                                {.data = gates, .shard = routes}};
+    const yoke_tensor out_u = {.data = u, .shard = experts}, out_y = {.data = y, .shard = routes};
     run_ref(YOKE_OP_DISPATCH, to, 2, &out_u, 1, &(yoke_attributes){0});
     assert_memory_equal(u, in_slots, sizeof u);
     run_ref(YOKE_OP_COMBINE, from, 3, &out_y, 1, &(yoke_attributes){0});

@@ -32,6 +32,11 @@ enum { YOKE_NO_VALUE = -1 };
 
 typedef enum yoke_dtype { YOKE_F32, YOKE_I32, YOKE_BF16 } yoke_dtype;
 
+static inline int64_t yoke_dtype_bytes(yoke_dtype dtype)
+{
+    return dtype == YOKE_BF16 ? 2 : 4;
+}
+
 yoke_status yoke_graph_create(yoke_graph **graph) YOKE_MUST_USE;
 void yoke_graph_destroy(yoke_graph *graph); /* NULL is fine */
 

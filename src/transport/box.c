@@ -4,7 +4,7 @@
  */
 #include "transport/box.h"
 
-#include <string.h>
+#include "transport/element.h"
 
 bool yoke_box_intersect(const yoke_shard *a, const yoke_shard *b, yoke_shard *common)
 {
@@ -171,36 +171,23 @@ static bool step(const walk *w, int64_t *index, int64_t *from, int64_t *to)
     return false;
 }
 
-void yoke_floats_add(float *restrict to, const float *restrict from, int64_t n)
-{
-    enum { LANES = 16 };
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        for (int l = 0; l < LANES; l++) {
-            to[i + l] += from[i + l];
-        }
-    }
-    for (; i < n; i++) {
-        to[i] += from[i];
-    }
-}
-
 void yoke_box_run(const yoke_box_move *move)
 {
     if (yoke_shard_elements(move->box) == 0) {
         return;
     }
+    YOKE_ASSERT(!move->adds || move->to_dtype == YOKE_F32);
     walk w = walk_of(move->box, move->from_shard, move->to_shard);
-    const float *from = move->from;
-    float *to = move->to;
     int64_t index[YOKE_MAX_DIMS] = {0};
     int64_t from_at = w.from_start;
     int64_t to_at = w.to_start;
     do {
+        const void *from = yoke_element_of(move->from, move->from_dtype, from_at);
+        void *to = yoke_element_at(move->to, move->to_dtype, to_at);
         if (move->adds) {
-            yoke_floats_add(to + to_at, from + from_at, w.run);
+            yoke_elements_add(to, from, move->from_dtype, w.run);
         } else {
-            memcpy(to + to_at, from + from_at, (size_t)w.run * sizeof(float));
+            yoke_elements_copy(to, move->to_dtype, from, move->from_dtype, w.run);
         }
     } while (step(&w, index, &from_at, &to_at));
 }

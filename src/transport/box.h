@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "yoke/graph.h"
 #include "yoke/layout.h"
 
 /* Writes what a and b have in common; false if that is nothing. Both have the same n_dims. */
@@ -20,22 +21,20 @@ bool yoke_box_is_covered(const yoke_shard *box, const yoke_shard *others, int n)
 int64_t yoke_box_n_parts(const yoke_shard *box, int64_t limit);
 yoke_shard yoke_box_part(const yoke_shard *box, int64_t limit, int64_t index);
 
-/* Pieces are compact row-major arrays of 4-byte elements; `box` lies in both. Adding is of floats. */
+/* Pieces are compact row-major arrays; `box` lies in both. What is added to is of floats. */
 typedef struct yoke_box_move {
     const yoke_shard *box;
     const yoke_shard *from_shard;
     const yoke_shard *to_shard;
     const void *from; /* [elements of from_shard] */
     void *to;         /* [elements of to_shard] */
-    bool adds;        /* to += from; else to = from */
+    yoke_dtype from_dtype, to_dtype;
+    bool adds; /* to += from; else to = from */
 } yoke_box_move;
 
 void yoke_box_run(const yoke_box_move *move);
 
 /* Sets the box within a piece to a value. */
 void yoke_box_fill(const yoke_shard *box, const yoke_shard *to_shard, float *to, float value);
-
-/* to[i] += from[i]; no overlap. */
-void yoke_floats_add(float *to, const float *from, int64_t n);
 
 #endif

@@ -6,9 +6,8 @@
  */
 #include "transport/chunk.h"
 
-#include <string.h>
-
 #include "transport/box.h"
+#include "transport/element.h"
 
 enum {
     /* 64 KiB: some 10 us of work against 0.1 us to take a chunk. */
@@ -47,7 +46,7 @@ static int64_t plan_range(const yoke_work *work, int64_t elements)
         int64_t first;
         yoke_split(slot->n_chunks, work->n_members, m, &first, &work->entries[m].n_chunks);
     }
-    return elements * work->n_members * (int64_t)sizeof(float);
+    return elements * work->n_members * yoke_dtype_bytes(work->transfer->dtype);
 }
 
 static int64_t plan_boxes(const yoke_work *work)
@@ -62,7 +61,7 @@ static int64_t plan_boxes(const yoke_work *work)
         elements += yoke_shard_elements(&entry->out_shard);
     }
     bool sums = work->transfer->kind == YOKE_TRANSFER_REDISTRIBUTE_SUM;
-    return elements * (sums ? work->n_members : 1) * (int64_t)sizeof(float);
+    return elements * (sums ? work->n_members : 1) * yoke_dtype_bytes(work->transfer->dtype);
 }
 
 int64_t yoke_work_plan(const yoke_work *work)
@@ -76,40 +75,36 @@ int64_t yoke_work_plan(const yoke_work *work)
     return plan_range(work, moves ? work->transfer->elements : 0);
 }
 
-/* The larger one, or NaN if one is: a maximum must not hide what went wrong. */
-static void floats_max(float *restrict to, const float *restrict from, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        to[i] = from[i] > to[i] || from[i] != from[i] ? from[i] : to[i];
-    }
-}
-
 static void reduce_block(const yoke_work *work, int64_t start, int64_t n)
 {
     float result[BLOCK_ELEMENTS];
+    yoke_dtype dtype = work->transfer->dtype;
     bool sums = work->transfer->kind == YOKE_TRANSFER_ALL_REDUCE_SUM;
-    size_t bytes = (size_t)n * sizeof(float);
-    memcpy(result, (const float *)work->entries[0].out + start, bytes);
+    yoke_elements_copy(result, YOKE_F32, yoke_element_of(work->entries[0].out, dtype, start), dtype,
+                       n);
     for (int m = 1; m < work->n_members; m++) {
-        const float *from = (const float *)work->entries[m].out + start;
+        const void *from = yoke_element_of(work->entries[m].out, dtype, start);
         if (sums) {
-            yoke_floats_add(result, from, n);
+            yoke_elements_add(result, from, dtype, n);
         } else {
-            floats_max(result, from, n);
+            yoke_elements_max(result, from, dtype, n);
         }
     }
     for (int m = 0; m < work->n_members; m++) {
-        memcpy((float *)work->entries[m].out + start, result, bytes);
+        yoke_elements_copy(yoke_element_at(work->entries[m].out, dtype, start), dtype, result,
+                           YOKE_F32, n);
     }
 }
 
 static void broadcast_block(const yoke_work *work, int64_t start, int64_t n)
 {
     int root = work->transfer->peer;
-    const float *from = (const float *)work->entries[root].out + start;
+    yoke_dtype dtype = work->transfer->dtype;
+    const void *from = yoke_element_of(work->entries[root].out, dtype, start);
     for (int m = 0; m < work->n_members; m++) {
         if (m != root) {
-            memcpy((float *)work->entries[m].out + start, from, (size_t)n * sizeof(float));
+            yoke_elements_copy(yoke_element_at(work->entries[m].out, dtype, start), dtype, from,
+                               dtype, n);
         }
     }
 }
@@ -148,29 +143,67 @@ static bool is_whole_everywhere(const yoke_work *work, const yoke_shard *part)
     return true;
 }
 
+/* What `member` has of the part goes to `to`; false if it has none of it. */
+static bool take_box(const yoke_work *work, int member, const yoke_shard *part,
+                     const yoke_box_move *to)
+{
+    const yoke_shard *from_shard = &work->transfer->in_shards[member];
+    yoke_shard common;
+    if (!yoke_box_intersect(part, from_shard, &common)) {
+        return false;
+    }
+    yoke_box_move move = *to;
+    move.box = &common;
+    move.from_shard = from_shard;
+    move.from = work->entries[member].in;
+    move.from_dtype = work->transfer->dtype;
+    yoke_box_run(&move);
+    return true;
+}
+
+static void copy_box(const yoke_work *work, const yoke_shard *part, const yoke_box_move *to)
+{
+    for (int m = 0; m < work->n_members; m++) {
+        (void)take_box(work, m, part, to);
+    }
+}
+
+static void sum_box(const yoke_work *work, const yoke_shard *part, const yoke_box_move *to)
+{
+    yoke_box_move move = *to;
+    if (!is_whole_everywhere(work, part)) {
+        yoke_box_fill(part, to->to_shard, to->to, neutral);
+        move.adds = true;
+    }
+    for (int m = 0; m < work->n_members; m++) {
+        bool took = take_box(work, m, part, &move);
+        move.adds = move.adds || took;
+    }
+}
+
+/* A sum of bf16 elements is made in floats first. */
+static void sum_narrow_box(const yoke_work *work, const yoke_shard *part, const yoke_box_move *to)
+{
+    float sum[MOST_CHUNK_ELEMENTS];
+    sum_box(work, part, &(yoke_box_move){.to_shard = part, .to = sum});
+    yoke_box_move move = *to;
+    move.box = move.from_shard = part;
+    move.from = sum;
+    yoke_box_run(&move);
+}
+
 static void run_box(const yoke_work *work, int member, int64_t index)
 {
     const yoke_entry *own = &work->entries[member];
     yoke_shard part = yoke_box_part(&own->out_shard, work->slot->chunk_elements, index);
-    bool adds = false;
-    if (work->transfer->kind == YOKE_TRANSFER_REDISTRIBUTE_SUM &&
-        !is_whole_everywhere(work, &part)) {
-        yoke_box_fill(&part, &own->out_shard, own->out, neutral);
-        adds = true;
-    }
-    for (int m = 0; m < work->n_members; m++) {
-        const yoke_shard *from_shard = &work->transfer->in_shards[m];
-        yoke_shard common;
-        if (!yoke_box_intersect(&part, from_shard, &common)) {
-            continue;
-        }
-        yoke_box_run(&(yoke_box_move){.box = &common,
-                                      .from_shard = from_shard,
-                                      .to_shard = &own->out_shard,
-                                      .from = work->entries[m].in,
-                                      .to = own->out,
-                                      .adds = adds});
-        adds = work->transfer->kind == YOKE_TRANSFER_REDISTRIBUTE_SUM;
+    const yoke_box_move to = {
+        .to_shard = &own->out_shard, .to = own->out, .to_dtype = work->transfer->dtype};
+    if (work->transfer->kind != YOKE_TRANSFER_REDISTRIBUTE_SUM) {
+        copy_box(work, &part, &to);
+    } else if (to.to_dtype == YOKE_BF16) {
+        sum_narrow_box(work, &part, &to);
+    } else {
+        sum_box(work, &part, &to);
     }
 }
 

@@ -44,7 +44,7 @@ static uint64_t shards_digest(const yoke_shard *shards, int n)
 
 yoke_header yoke_header_of(const yoke_transfer *transfer, int n_members)
 {
-    yoke_header header = {.kind = transfer->kind, .tag = transfer->tag};
+    yoke_header header = {.kind = transfer->kind, .tag = transfer->tag, .dtype = transfer->dtype};
     if (transfer->kind == YOKE_TRANSFER_REDISTRIBUTE_COPY ||
         transfer->kind == YOKE_TRANSFER_REDISTRIBUTE_SUM) {
         header.digest = shards_digest(transfer->in_shards, n_members);
@@ -62,7 +62,7 @@ yoke_header yoke_header_of(const yoke_transfer *transfer, int n_members)
 
 static bool agrees(const yoke_header *a, const yoke_header *b)
 {
-    return a->kind == b->kind && a->root == b->root && a->tag == b->tag &&
+    return a->kind == b->kind && a->root == b->root && a->tag == b->tag && a->dtype == b->dtype &&
            a->elements == b->elements && a->digest == b->digest;
 }
 
@@ -120,9 +120,9 @@ static const char *print_header(const yoke_header *header, bool with_digest, cha
         (void)snprintf(digest, sizeof digest, ", shards %016llx",
                        (unsigned long long)header->digest);
     }
-    (void)snprintf(buffer, buffer_bytes, "%s%s of %lld elements with tag %d%s",
-                   kind_names[header->kind], root, (long long)header->elements, header->tag,
-                   digest);
+    (void)snprintf(buffer, buffer_bytes, "%s%s of %lld %selements with tag %d%s",
+                   kind_names[header->kind], root, (long long)header->elements,
+                   header->dtype == YOKE_BF16 ? "bf16 " : "", header->tag, digest);
     return buffer;
 }
 

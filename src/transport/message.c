@@ -6,8 +6,7 @@
 #include "transport/message.h"
 
 #include <limits.h>
-#include <string.h>
-
+#include "transport/element.h"
 #include "transport/rank.h"
 #include "transport/wait.h"
 
@@ -75,14 +74,18 @@ static bool claim(yoke_message *message, uint32_t base)
 static void deliver(yoke_message *message, uint32_t base)
 {
     bool agree = message->sent_elements == message->wanted_elements &&
-                 message->sent_tag == message->wanted_tag;
+                 message->sent_tag == message->wanted_tag &&
+                 message->sent_dtype == message->wanted_dtype;
     if (agree && message->sent_elements > 0) {
-        memcpy(message->to, message->from, (size_t)message->sent_elements * sizeof(float));
+        yoke_elements_copy(message->to, message->wanted_dtype, message->from, message->sent_dtype,
+                           message->sent_elements);
     } else if (!agree && message->failed_epoch == 0) {
         message->failed_elements[0] = message->sent_elements;
         message->failed_elements[1] = message->wanted_elements;
         message->failed_tag[0] = message->sent_tag;
         message->failed_tag[1] = message->wanted_tag;
+        message->failed_dtype[0] = message->sent_dtype;
+        message->failed_dtype[1] = message->wanted_dtype;
         message->failed_epoch = 1 + (uint64_t)(base >> EPOCH_SHIFT);
     }
     /* Partner: yoke_message_progress of the other end. */
@@ -101,10 +104,12 @@ yoke_status yoke_message_start(yoke_endpoint *endpoint, const yoke_request *requ
     if (is_send(request)) {
         message->sent_elements = transfer->elements;
         message->sent_tag = transfer->tag;
+        message->sent_dtype = transfer->dtype;
         message->from = transfer->in;
     } else {
         message->wanted_elements = transfer->elements;
         message->wanted_tag = transfer->tag;
+        message->wanted_dtype = transfer->dtype;
         message->to = transfer->out;
     }
     uint32_t word = post(message, base, bit);
@@ -158,11 +163,12 @@ yoke_status yoke_message_verdict(const yoke_endpoint *endpoint, const yoke_reque
     int self = endpoint->rank;
     int peer = request->transfer->peer;
     return YOKE_FAIL(YOKE_CHECK,
-                     "message %llu from rank %d to rank %d: sent are %lld elements with tag %d, "
-                     "expected %lld with tag %d; a send and its receive must agree (yoke verify "
+                     "message %llu from rank %d to rank %d: sent are %lld %selements with tag %d, "
+                     "expected %lld %swith tag %d; a send and its receive must agree (yoke verify "
                      "finds such a pair before a run)",
                      (unsigned long long)request->sequence, is_send(request) ? self : peer,
                      is_send(request) ? peer : self, (long long)message->failed_elements[0],
-                     message->failed_tag[0], (long long)message->failed_elements[1],
-                     message->failed_tag[1]);
+                     message->failed_dtype[0] == YOKE_BF16 ? "bf16 " : "", message->failed_tag[0],
+                     (long long)message->failed_elements[1],
+                     message->failed_dtype[1] == YOKE_BF16 ? "bf16 " : "", message->failed_tag[1]);
 }

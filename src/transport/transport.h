@@ -23,6 +23,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include "yoke/graph.h"
 #include "yoke/layout.h"
 
 typedef struct yoke_world yoke_world;       /* the memory that the ranks of one job share */
@@ -43,7 +44,8 @@ typedef enum yoke_transfer_kind {
     YOKE_N_TRANSFER_KINDS
 } yoke_transfer_kind;
 
-/* One transfer as one rank sees it. Elements are 4 bytes (float32, or int32 where nothing is added).
+/* One transfer as one rank sees it. Sums of bf16 elements are made in float32 and rounded once; int32
+ * are never added.
  *
  * all_reduce: in place on `out` [elements]; `in` is ignored.
  * redistribute: every member m holds piece `in_shards[m]` of one global tensor, compactly; this rank
@@ -58,6 +60,7 @@ typedef struct yoke_transfer {
     int group; /* collectives: index in the world's list of groups */
     int peer;  /* send, recv: a rank; broadcast: a member's index */
     int tag;   /* must be equal at both ends; for error messages and checks */
+    yoke_dtype dtype; /* likewise; the zero value is float32 */
     int64_t elements;
     const void *in;
     void *out;

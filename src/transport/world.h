@@ -35,6 +35,7 @@ typedef struct yoke_header {
     yoke_transfer_kind kind;
     int root; /* broadcast */
     int tag;
+    yoke_dtype dtype;
     int64_t elements;
     uint64_t digest; /* of all shards */
 } yoke_header;
@@ -77,12 +78,15 @@ typedef struct yoke_message {
         failed_epoch; /* 1 + that in which the two ends first disagreed, by these numbers; 0: none */
     int64_t failed_elements[2];
     int failed_tag[2];
+    yoke_dtype failed_dtype[2];
     _Alignas(YOKE_CACHE_LINE) int64_t sent_elements; /* the sender's */
     const void *from;
     int sent_tag;
+    yoke_dtype sent_dtype;
     _Alignas(YOKE_CACHE_LINE) int64_t wanted_elements; /* the receiver's */
     void *to;
     int wanted_tag;
+    yoke_dtype wanted_dtype;
 } yoke_message;
 
 /* Why a job ends early. */
