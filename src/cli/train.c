@@ -40,7 +40,7 @@ static json_t *list_load(const yoke_step_metrics *metrics)
 {
     json_t *layers = json_array();
     for (int layer = 0; layer < metrics->n_load_layers; layer++) {
-        const float *load = metrics->expert_load + layer * metrics->n_experts;
+        const float *load = metrics->expert_load + (ptrdiff_t)layer * metrics->n_experts;
         json_t *shares = json_array();
         for (int i = 0; i < metrics->n_experts; i++) {
             (void)json_array_append_new(shares, yoke_json_real((double)load[i]));

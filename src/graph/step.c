@@ -4,7 +4,6 @@
  * twice on any mesh.
  */
 #include "op/step.h"
-#include <string.h>
 #include "graph/graph.h"
 
 yoke_value yoke_step_head(yoke_graph *graph, yoke_op op, yoke_value a)
@@ -69,8 +68,8 @@ void yoke_step_expert_load(yoke_graph *graph, yoke_value load)
 /* Values of all stages side by side, along a letter of the graph's own. */
 static yoke_value pack(yoke_graph *graph, const yoke_value *values, int64_t n, char letter)
 {
-    char dims[YOKE_MAX_DIMS + 2] = {letter};
-    strcpy(dims + 1, graph->values[values[0]].dims);
+    char dims[YOKE_MAX_DIMS + 2];
+    (void)snprintf(dims, sizeof dims, "%c%s", letter, graph->values[values[0]].dims);
     graph->letters[(int)letter] = n;
     return tail(graph, &(yoke_node_spec){
                            .op = YOKE_OP_PACK, .n_in = (int)n, .in = values, .out_dims = {dims}});
