@@ -158,6 +158,30 @@ static void read_losses(const cli_place *place, const char *run, double losses[5
     assert_int_equal(n, 5);
 }
 
+/* Each layer's shares, which are 1 together; the weights are read back under HuggingFace's names. */
+static void test_experts_tell_their_load(void **state)
+{
+    cli_place *place = *state;
+    cli_expect(place, 0,
+               CLI_ARGS("train", TINY, "--model", "mixtral-tiny", "--steps", "2", "--mesh", "ep=2",
+                        "--log_interval", "1", "--run_dir", "experts"));
+    assert_non_null(strstr(place->out, "  load "));
+    read_run_file(place, "experts", "metrics.jsonl", file_text);
+    json_t *object = json_loads(strtok(file_text, "\n"), JSON_REJECT_DUPLICATES, NULL);
+    assert_true(number(object, "aux_loss") > 0);
+    json_t *layers = json_object_get(object, "expert_load");
+    assert_int_equal(json_array_size(layers), 2);
+    for (size_t layer = 0; layer < 2; layer++) {
+        double sum = 0;
+        for (size_t i = 0; i < 4; i++) {
+            sum += json_number_value(json_array_get(json_array_get(layers, layer), i));
+        }
+        assert_true(fabs(sum - 1) < 1e-6);
+    }
+    json_decref(object);
+    cli_expect(place, 0, CLI_ARGS("generate", "--run", "experts", "--tokens", "5"));
+}
+
 static void test_resolved_config_repeats_the_run(void **state)
 {
     cli_place *place = *state;
@@ -523,6 +547,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_train_keeps_its_contract),
         cmocka_unit_test(test_metrics_hold_every_step),
+        cmocka_unit_test(test_experts_tell_their_load),
         cmocka_unit_test(test_resolved_config_repeats_the_run),
         cmocka_unit_test(test_log_has_one_line_a_step),
         cmocka_unit_test(test_skipped_steps_are_told),
