@@ -296,6 +296,53 @@ static void test_a19_masks_by_axis(void **state)
     scene_close(&s);
 }
 
+typedef struct mask_row {
+    const char *mesh, *options;
+    bool hidden, heads; /* the two ranks draw the same: of the stream, of probabilities */
+} mask_row;
+
+static const mask_row mask_table[] = {
+    {"dp=2", "zero=0", false, false},
+    {"dp=2", "zero=1", false, false},
+    {"dp=2", "zero=2", false, false},
+    {"dp=2", "zero=3", false, false},
+    {"fsdp=2", "", false, false},
+    {"ep=2", "", false, false},
+    {"cp=2", "context_parallel=gather", false, false},
+    {"cp=2", "context_parallel=heads", false, false},
+    {"tp=2", "sequence_parallel=false", true, false},
+    {"tp=2", "sequence_parallel=true", false, false},
+};
+
+/* The same table for every dimension and form of it, two ranks each. */
+static void test_a19_masks_by_dimension(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNT(mask_table); i++) {
+        const mask_row *row = &mask_table[i];
+        const session_case c = {.keys = "embd_pdrop=0.3 attn_pdrop=0.3 resid_pdrop=0.3",
+                                .mesh = row->mesh,
+                                .options = row->options,
+                                .steps = 1};
+        scene s;
+        outcome o = {0};
+        scene_open(&s, &c);
+        scene_plan(&s);
+        run_steps(&s, 0, 0, &o);
+        watch(&s);
+        run_steps(&s, 0, 1, &o);
+        for (int k = 0; k < COUNT(sites); k++) {
+            bool heads = strstr(sites[k], "probabilities") != NULL;
+            bool equal = find_mask(0, 0, 0, sites[k])->hash == find_mask(1, 0, 0, sites[k])->hash;
+            if (equal != (heads ? row->heads : row->hidden)) {
+                fail_msg("%s %s: masks at %s are %s", row->mesh, row->options, sites[k],
+                         equal ? "equal" : "different");
+            }
+        }
+        scene_close(&s);
+    }
+}
+
 /* Whoever draws a mask again, forward or backward, now or in another run, draws the same. */
 static void test_a20_masks_are_drawn_again(void **state)
 {
@@ -410,6 +457,7 @@ int main(void)
         cmocka_unit_test(test_a1_tied_gradient_is_whole),
         cmocka_unit_test(test_a2_one_wrong_bit_is_seen),
         cmocka_unit_test(test_a19_masks_by_axis),
+        cmocka_unit_test(test_a19_masks_by_dimension),
         cmocka_unit_test(test_a20_masks_are_drawn_again),
         cmocka_unit_test(test_a23_every_layer_once),
         cmocka_unit_test(test_a23_empty_stages_are_refused),
