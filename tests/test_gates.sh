@@ -122,6 +122,14 @@ for word in n_ranks rank YOKE_AXIS_TP yoke_all_reduce_start; do
 done
 echo 'int yoke_bad(int rank);' | put src/pipe/schedule_bad.c
 expect blind '^src/pipe/schedule_bad.c:1: names "rank"'
+for word in YOKE_AXIS_TP YOKE_AXIS_FSDP has_fsdp is_zero_2 sequence_parallel context_parallel; do
+    for folder in layout graph program run; do
+        echo "int $word;" | put "src/$folder/bad.h"
+        expect blind "^src/$folder/bad.h:1: names \"$word\": a strategy"
+    done
+done
+echo 'static int yoke_bad(const int *c) { return c->zero; }' | put src/run/bad.h
+expect blind '^src/run/bad.h:1: names "zero"'
 
 printf 'See /%s/me/notes.\n' home | put docs/bad.md
 expect words '^docs/bad.md:1: names a place'
