@@ -24,6 +24,8 @@ extern "C" {
       "along dp, divides: 1 the optimizer's state, 2 gradients too, 3 parameters too (ZeRO)")      \
     X(BOOL, sequence_parallel, false, "", "along tp, the residual stream is divided by tokens")    \
     X(TEXT, context_parallel, "gather", "", "along cp, attention: gather, heads or ring")          \
+    X(TEXT, dtype, "f32", "",                                                                      \
+      "of activations: f32 or bf16; parameters, their gradients and the optimizer stay f32")       \
     X(TEXT, recompute, "none", "",                                                                 \
       "activations in the backward pass: none, selective, full, or bytes a stage may keep (2GiB)") \
     X(TEXT, model, "gpt2-mini", "", "a preset, or the path of a HuggingFace config.json")          \

@@ -84,6 +84,9 @@ const char *yoke_graph_recompute_print(const yoke_graph *graph, char *buffer, in
  * pass over the results. */
 double yoke_graph_recompute_flops(const yoke_graph *graph, int block);
 
+/* Stores activations in bf16 where operators allow it: narrow.c. Once a graph, before its layouts. */
+void yoke_graph_narrow(yoke_graph *graph);
+
 /* Keeps a value to the end of the step and gives it to whoever asks. */
 void yoke_graph_keep(yoke_graph *graph, yoke_value value);
 

@@ -60,7 +60,7 @@ int yoke_lowering_buffer_add(yoke_lowering *low, yoke_value value, int microbatc
     for (int d = 0; d < piece.n_dims; d++) {
         buffer->shape.extent[d] = piece.extent[d];
     }
-    buffer->bytes = yoke_shard_elements(&piece) * 4;
+    buffer->bytes = yoke_shard_elements(&piece) * yoke_dtype_bytes(info->dtype);
     *yoke_lowering_slot(low, value, microbatch) = id;
     return id;
 }

@@ -71,7 +71,7 @@ static void send_to(yoke_lowering *low, yoke_value value, int stage)
                                          .axis = YOKE_AXIS_PP,
                                          .value = value,
                                          .stage = stage,
-                                         .elements = low->program->buffers[buffer].bytes / 4,
+                                         .elements = yoke_shape_elements(&low->program->buffers[buffer].shape),
                                          .in = buffer,
                                          .out = YOKE_NO_BUFFER,
                                      });
@@ -103,7 +103,7 @@ int yoke_lowering_receive(yoke_lowering *low, yoke_value value, int microbatch)
                                          .axis = YOKE_AXIS_PP,
                                          .value = value,
                                          .stage = stage,
-                                         .elements = low->program->buffers[buffer].bytes / 4,
+                                         .elements = yoke_shape_elements(&low->program->buffers[buffer].shape),
                                          .in = YOKE_NO_BUFFER,
                                          .out = buffer,
                                      });
@@ -142,7 +142,7 @@ static int find_grouping(yoke_program_set *set, yoke_axis axis, uint64_t stages)
 static void all_reduce(yoke_lowering *low, yoke_program_transfer transfer, int buffer)
 {
     transfer.in = transfer.out = buffer;
-    transfer.elements = low->program->buffers[buffer].bytes / 4;
+    transfer.elements = yoke_shape_elements(&low->program->buffers[buffer].shape);
     int id = add_transfer(low, transfer);
     start(low, YOKE_OPCODE_COLLECTIVE, id);
     yoke_lowering_wait(low, id);
@@ -167,7 +167,7 @@ void yoke_lowering_convert(yoke_lowering *low, const yoke_node *node)
         node->conversion == YOKE_CONVERT_REDUCE_SCATTER ? YOKE_EXCHANGE_SUM : YOKE_EXCHANGE_COPY;
     transfer.in = yoke_lowering_buffer(low, node->in[0], low->microbatch);
     transfer.out = yoke_lowering_buffer_add(low, node->out[0], low->microbatch, YOKE_NO_BUFFER);
-    transfer.elements = low->program->buffers[transfer.out].bytes / 4;
+    transfer.elements = yoke_shape_elements(&low->program->buffers[transfer.out].shape);
     int id = add_transfer(low, transfer);
     start(low, YOKE_OPCODE_COLLECTIVE, id);
     yoke_lowering_wait(low, id);

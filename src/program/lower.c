@@ -186,6 +186,7 @@ static int reused_buffer(const yoke_lowering *low, const yoke_node *node, const 
     for (int i = 0; i < node->n_in && i < 32; i++) {
         bool allowed = def->reuses >> i & 1u;
         if (allowed && in[i] != YOKE_NO_BUFFER && yoke_lowering_may_take(low, node, node->in[i]) &&
+            low->graph->values[node->in[i]].dtype == low->graph->values[node->out[0]].dtype &&
             strcmp(dims, low->graph->values[node->in[i]].dims) == 0) {
             return in[i];
         }

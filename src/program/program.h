@@ -198,6 +198,9 @@ void yoke_program_set_destroy(yoke_program_set *set); /* NULL is fine */
 yoke_status yoke_program_verify(const yoke_program_set *set) YOKE_MUST_USE;
 
 int64_t yoke_program_set_n_instructions(const yoke_program_set *set);
+/* What one end of a transfer receives, with the bandwidth-optimal algorithm. */
+double yoke_program_received_bytes(const yoke_program_set *set,
+                                   const yoke_program_transfer *transfer);
 /* Received along an axis in a step, by all ranks. */
 double yoke_program_set_comm_bytes(const yoke_program_set *set, yoke_axis axis);
 /* Share of the stages' time; F costs 1, B 2, messages nothing. */

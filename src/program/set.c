@@ -299,14 +299,15 @@ int64_t yoke_program_set_n_instructions(const yoke_program_set *set)
     return n;
 }
 
-/* Bytes that this end of a transfer receives, with the bandwidth-optimal algorithm. */
-static double received_bytes(const yoke_program_set *set, const yoke_program_transfer *transfer)
+double yoke_program_received_bytes(const yoke_program_set *set,
+                                   const yoke_program_transfer *transfer)
 {
+    double element_bytes = (double)yoke_dtype_bytes(set->graph->values[transfer->value].dtype);
     if (transfer->kind == YOKE_EXCHANGE_SEND) {
         return 0;
     }
     if (transfer->kind == YOKE_EXCHANGE_RECV) {
-        return 4.0 * (double)transfer->elements;
+        return element_bytes * (double)transfer->elements;
     }
     int n = yoke_grouping_size(set, &set->groupings[transfer->grouping]);
     double whole = (double)transfer->elements;
@@ -316,7 +317,7 @@ static double received_bytes(const yoke_program_set *set, const yoke_program_tra
     if (whole_is_in) {
         whole *= n; /* elements counts what comes out, one piece of n */
     }
-    return 4.0 * yoke_conversion_elements(transfer->conversion, whole, n);
+    return element_bytes * yoke_conversion_elements(transfer->conversion, whole, n);
 }
 
 double yoke_program_set_comm_bytes(const yoke_program_set *set, yoke_axis axis)
@@ -327,7 +328,7 @@ double yoke_program_set_comm_bytes(const yoke_program_set *set, yoke_axis axis)
         double received = 0;
         for (int64_t t = 0; t < program->n_transfers; t++) {
             received += program->transfers[t].axis == axis
-                            ? received_bytes(set, &program->transfers[t])
+                            ? yoke_program_received_bytes(set, &program->transfers[t])
                             : 0.0;
         }
         bytes += received * program->n_ranks;

@@ -143,6 +143,7 @@ static yoke_status check_name(const char *key, const char *value, const char *co
 static yoke_status check_names(const yoke_config *config)
 {
     static const char *const homes[] = {"processes", "threads"};
+    static const char *const dtypes[] = {"f32", "bf16"};
     static const char *const contexts[] = {"gather", "heads", "ring"};
     static const char *const placements[] = {
 #define NAME(name) #name,
@@ -157,6 +158,7 @@ static yoke_status check_names(const yoke_config *config)
     const yoke_schedule_def *schedule;
     yoke_kernel kernels[YOKE_N_OPS];
     YOKE_TRY(check_name("ranks", config->ranks, homes, COUNT(homes)));
+    YOKE_TRY(check_name("dtype", config->dtype, dtypes, COUNT(dtypes)));
     YOKE_TRY(check_name("context_parallel", config->context_parallel, contexts, COUNT(contexts)));
     YOKE_TRY(check_name("placement", config->placement, placements, COUNT(placements)));
     YOKE_TRY(check_name("lr_schedule", config->lr_schedule, rates, COUNT(rates)));

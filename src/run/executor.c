@@ -8,6 +8,7 @@ struct yoke_executor {
     const yoke_program *program;
     yoke_arena *arena;
     yoke_kernel_call *calls;  /* [instructions] */
+    yoke_kernel *kernels;     /* [instructions] of the calls */
     yoke_transfer *transfers; /* [transfers] */
     yoke_request *requests;   /* [transfers] */
     double exposed_s[YOKE_N_AXES];
@@ -31,13 +32,20 @@ static yoke_shard shard_of(const yoke_executor *executor, int buffer)
     return yoke_program_shard(executor->at.set, executor->at.rank, value);
 }
 
+static yoke_dtype dtype_of(const yoke_graph *graph, const yoke_program *program, int buffer)
+{
+    return graph->values[program->buffers[buffer].value].dtype;
+}
+
 /* As the kernel sees it; what is not read, or not here, has neither data nor extent. */
 static yoke_tensor tensor_of(const yoke_executor *executor, int buffer)
 {
     if (buffer == YOKE_NO_BUFFER) {
         return (yoke_tensor){0};
     }
-    return (yoke_tensor){.data = address(executor, buffer), .shard = shard_of(executor, buffer)};
+    return (yoke_tensor){.data = address(executor, buffer),
+                         .shard = shard_of(executor, buffer),
+                         .dtype = dtype_of(executor->at.set->graph, executor->program, buffer)};
 }
 
 /* Fills `tensors` with the operands, inputs first; returns how many inputs there are. What another
@@ -54,6 +62,22 @@ static int bind_operands(const yoke_executor *executor, const yoke_instruction *
         }
     }
     return n_in;
+}
+
+/* By the types of what it works on. */
+static yoke_kernel choose_kernel(const yoke_executor *executor, yoke_op op,
+                                 const yoke_kernel_call *call)
+{
+    bool narrow = false;
+    for (int i = 0; i < call->n_in; i++) {
+        narrow = narrow || call->in[i].dtype == YOKE_BF16;
+    }
+    for (int i = 0; i < call->n_out; i++) {
+        narrow = narrow || call->out[i].dtype == YOKE_BF16;
+    }
+    yoke_kernel kernel = narrow ? executor->at.narrow_kernels[op] : executor->at.kernels[op];
+    YOKE_ASSERT(kernel);
+    return kernel;
 }
 
 static void bind_kernel(yoke_arena *arena, yoke_executor *executor,
@@ -134,6 +158,7 @@ static yoke_transfer bind_transfer(yoke_executor *executor, const yoke_program_t
     yoke_transfer bound = {
         .kind = kinds[transfer->kind],
         .tag = transfer->tag,
+        .dtype = executor->at.set->graph->values[transfer->value].dtype,
         .elements = transfer->elements,
         .in = address(executor, transfer->in),
         .out = address(executor, transfer->out),
@@ -154,12 +179,15 @@ yoke_executor *yoke_executor_create(yoke_arena *arena, const yoke_executor_reque
     executor->program = program;
     executor->arena = arena;
     executor->calls = YOKE_ARENA_NEW(arena, yoke_kernel_call, program->n_instructions);
+    executor->kernels = YOKE_ARENA_NEW(arena, yoke_kernel, program->n_instructions);
     executor->transfers = YOKE_ARENA_NEW(arena, yoke_transfer, program->n_transfers);
     executor->requests = YOKE_ARENA_NEW(arena, yoke_request, program->n_transfers);
     executor->pieces = YOKE_ARENA_NEW(arena, const yoke_shard *, request->set->graph->n_values);
     for (int64_t i = 0; i < program->n_instructions; i++) {
         if (program->instructions[i].opcode == YOKE_OPCODE_KERNEL) {
             bind_kernel(arena, executor, &program->instructions[i], &executor->calls[i]);
+            yoke_op op = request->set->graph->nodes[program->instructions[i].node].op;
+            executor->kernels[i] = choose_kernel(executor, op, &executor->calls[i]);
         }
     }
     for (int64_t t = 0; t < program->n_transfers; t++) {
@@ -214,8 +242,7 @@ static yoke_status run_instruction(yoke_executor *executor, int64_t index, int64
         return YOKE_OK;
     case YOKE_OPCODE_KERNEL:
         executor->calls[index].step = step;
-        executor->at.kernels[executor->at.set->graph->nodes[instruction->node].op](
-            &executor->calls[index]);
+        executor->kernels[index](&executor->calls[index]);
         return YOKE_OK;
     case YOKE_OPCODE_COPY:
         run_copy(executor, instruction);
@@ -262,10 +289,11 @@ enum { MAX_SHAPED = 8 };
 
 /* A piece without data. Where it begins differs between the ranks of a class, and scratch does not
  * depend on it. */
-static yoke_tensor shape_of(const yoke_program *program, int buffer)
+static yoke_tensor shape_of(const yoke_graph *graph, const yoke_program *program, int buffer)
 {
     yoke_tensor tensor = {0};
     if (buffer != YOKE_NO_BUFFER) {
+        tensor.dtype = dtype_of(graph, program, buffer);
         const yoke_shape *shape = &program->buffers[buffer].shape;
         tensor.shard.n_dims = shape->n_dims;
         memcpy(tensor.shard.extent, shape->extent, sizeof shape->extent);
@@ -282,7 +310,7 @@ int64_t yoke_executor_scratch_bytes(const yoke_graph *graph, const yoke_program 
     }
     yoke_tensor tensors[MAX_SHAPED + YOKE_MAX_OUTPUTS];
     for (int i = 0; i < instruction->n_in + instruction->n_out; i++) {
-        tensors[i] = shape_of(program, program->operands[instruction->operands + i]);
+        tensors[i] = shape_of(graph, program, program->operands[instruction->operands + i]);
     }
     yoke_kernel_call call = {
         .in = tensors,

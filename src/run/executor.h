@@ -23,7 +23,8 @@ typedef struct yoke_executor_request {
     int64_t first_mark; /* of the set's instructions among all that the launcher can name */
     char *slab;
     yoke_endpoint *endpoint;
-    const yoke_kernel *kernels; /* [YOKE_N_OPS] */
+    const yoke_kernel *kernels;        /* [YOKE_N_OPS] */
+    const yoke_kernel *narrow_kernels; /* [YOKE_N_OPS], where operands are in bf16 */
     yoke_loader load;
     void *load_user;
     uint64_t seed;

@@ -76,6 +76,9 @@ static yoke_status build_graph(yoke_session *session, yoke_session_use use, leve
         YOKE_TRY(yoke_graph_optimize(graph, &optimizer));
         recompute(graph, wanted);
     }
+    if (strcmp(config->dtype, "bf16") == 0) {
+        yoke_graph_narrow(graph);
+    }
     return yoke_graph_verify(graph);
 }
 

@@ -152,6 +152,7 @@ yoke_executor_request yoke_session_executor_request(const yoke_session *session,
         .slab = session->slabs[yoke_endpoint_rank(endpoint)],
         .endpoint = endpoint,
         .kernels = session->kernels,
+        .narrow_kernels = session->narrow_kernels,
         .seed = (uint64_t)session->config.seed,
     };
     offsets_of(session, plan, &request.first_group, &request.first_mark);

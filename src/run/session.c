@@ -136,6 +136,7 @@ static yoke_status prepare(yoke_session *session)
     session->n_threads = config->threads > 0 ? (int)config->threads : share > 1 ? share : 1;
     session->threads = strcmp(config->ranks, "threads") == 0;
     YOKE_TRY(yoke_kernel_choose(config->kernels, session->kernels));
+    YOKE_TRY(yoke_kernel_choose_narrow(config->kernels, session->narrow_kernels));
     YOKE_TRY(check_length(session));
     YOKE_TRY(check_masking(session));
     if (session->corpus) {

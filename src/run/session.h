@@ -23,7 +23,7 @@ struct yoke_session {
     yoke_mesh mesh;
     int n_ranks, n_threads;
     bool threads; /* ranks are threads */
-    yoke_kernel kernels[YOKE_N_OPS];
+    yoke_kernel kernels[YOKE_N_OPS], narrow_kernels[YOKE_N_OPS];
     yoke_session_plan train, evaluation, logits; /* set NULL where there is none */
     yoke_sampler train_sampler, eval_sampler;
     char **slabs; /* [n_ranks] mappings that all ranks see; NULL before the first run */

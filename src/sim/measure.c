@@ -39,24 +39,6 @@ static const bool *find_kept(const yoke_graph *graph, const bool *is_layer, yoke
 
 /* --- What is moved ---------------------------------------------------------------------------- */
 
-/* Bytes that this end of a transfer receives, with the bandwidth-optimal algorithm. */
-static double received_bytes(const yoke_program_set *set, const yoke_program_transfer *transfer)
-{
-    if (transfer->kind == YOKE_EXCHANGE_SEND) {
-        return 0;
-    }
-    if (transfer->kind == YOKE_EXCHANGE_RECV) {
-        return 4.0 * (double)transfer->elements;
-    }
-    int n = yoke_grouping_size(set, &set->groupings[transfer->grouping]);
-    double whole = (double)transfer->elements;
-    if (transfer->kind == YOKE_EXCHANGE_SUM || transfer->conversion == YOKE_CONVERT_ALL_TO_ALL ||
-        transfer->conversion == YOKE_CONVERT_ROTATE) {
-        whole *= n; /* elements counts what comes out, one piece of n */
-    }
-    return 4.0 * yoke_conversion_elements(transfer->conversion, whole, n);
-}
-
 static yoke_traffic traffic_of(const measuring *m, const yoke_instruction *instruction,
                                const yoke_program_transfer *transfer)
 {
@@ -79,7 +61,7 @@ static void count_moved(measuring *m, const yoke_program *program)
         if (yoke_opcode_get(instruction->opcode)->starts) {
             const yoke_program_transfer *t = &program->transfers[instruction->transfer];
             m->out->moved[t->axis][traffic_of(m, instruction, t)] +=
-                program->n_ranks * received_bytes(m->set, t);
+                program->n_ranks * yoke_program_received_bytes(m->set, t);
         }
     }
 }
