@@ -5,7 +5,8 @@
  *     build/release/bench/step [--model gpt2] [--steps 5] [--KEY VALUE ...] [--dtype f32] [--json]
  *     build/release/bench/step --export DIR [--KEY VALUE ...]
  *
- * KEY is any key of a run: mesh, threads, microbatches, batch_size (4), seq_len (256), ... The corpus is one batch of
+ * KEY is any key of a run: mesh, threads, microbatches, batch_size (4), seq_len (256), ..., or of the model, such as
+ * model.n_positions. The corpus is one batch of
  * random tokens, so every step has the same, in another order; without dropout the loss can be compared with what
  * another program makes of it. --export writes that corpus (tokens.u16) and the initial weights into a folder instead of
  * measuring; --data and --weights read them.
@@ -32,13 +33,15 @@
 #include "run/session.h"
 #include "yoke/random.h"
 
-enum { MAX_STEPS = 1000, WARM_UP = 1, LEAST_STEPS = 5, MAX_PRODUCTS = 256 };
+enum { MAX_STEPS = 1000, WARM_UP = 1, LEAST_STEPS = 5, MAX_PRODUCTS = 256, MAX_KEYS = 16 };
 
 static const double seconds_a_product = 0.15;
 
 typedef struct bench {
     const char *model, *export_to;
     yoke_config config;
+    const char *model_keys[MAX_KEYS][2]; /* name and value */
+    int n_model_keys;
     bool json;
     double seconds[WARM_UP + MAX_STEPS];
     double first_loss, last_loss;
@@ -68,6 +71,11 @@ static yoke_status set_option(bench *b, const char *name, const char *value)
     }
     if (strcmp(name, "dtype") == 0) {
         return set_dtype(value);
+    }
+    if (strncmp(name, "model.", 6) == 0 && b->n_model_keys < MAX_KEYS) {
+        b->model_keys[b->n_model_keys][0] = name + 6;
+        b->model_keys[b->n_model_keys++][1] = value;
+        return YOKE_OK;
     }
     const yoke_config_key *key = yoke_config_key_find(name);
     if (!key) {
@@ -377,6 +385,9 @@ static yoke_status run(bench *b)
     char path[4096];
     YOKE_TRY(yoke_model_config_load(b->model, &model));
     without_dropout(&model);
+    for (int i = 0; i < b->n_model_keys; i++) {
+        YOKE_TRY(yoke_model_config_set(&model, b->model_keys[i][0], b->model_keys[i][1]));
+    }
     YOKE_TRY(yoke_model_config_check(&model));
     YOKE_TRY(yoke_config_check(&b->config));
     if (b->export_to) {

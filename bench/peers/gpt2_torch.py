@@ -11,29 +11,14 @@ bf16 PyTorch's own autocast. The fastest forms that PyTorch has are used: scaled
 import argparse
 import json
 import math
-import struct
 import sys
 import time
 from pathlib import Path
 
-import numpy
 import torch
 from torch.nn import functional
 
-
-def read_weights(path):
-    """The float32 tensors of a safetensors file, by name."""
-    data = path.read_bytes()
-    (header_bytes,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + header_bytes])
-    weights = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        first, last = (8 + header_bytes + offset for offset in entry["data_offsets"])
-        values = numpy.frombuffer(data[first:last], dtype="<f4").reshape(entry["shape"])
-        weights[name.removeprefix("transformer.")] = torch.from_numpy(values.copy())
-    return weights
+from exported import read_config, read_tokens, read_weights
 
 
 class Layer(torch.nn.Module):
@@ -105,11 +90,10 @@ def make_optimizer(model):
         return torch.optim.AdamW(groups, **options)
 
 
-def read_batch(path, batch, seq):
-    tokens = numpy.fromfile(path, dtype="<u2").astype(numpy.int64)
-    ids = torch.from_numpy(tokens[: batch * seq]).view(batch, seq)
-    labels = torch.from_numpy(tokens[1 : batch * seq + 1]).view(batch, seq)
-    return ids, labels
+def read_batch(folder, batch, seq):
+    tokens = torch.from_numpy(read_tokens(folder).astype("int64"))
+    ids = tokens[: batch * seq].view(batch, seq)
+    return ids, tokens[1 : batch * seq + 1].view(batch, seq)
 
 
 def peak_bytes():
@@ -134,11 +118,13 @@ def main():
     options = parse()
     torch.set_num_threads(options.threads)
     torch.set_flush_denormal(True)
-    config = json.loads((options.folder / "config.json").read_text())
-    model = Gpt2(read_weights(options.folder / "model.safetensors"), config)
+    weights = {name: torch.from_numpy(values) for name, values in read_weights(options.folder).items()}
+    model = Gpt2(weights, read_config(options.folder))
     optimizer = make_optimizer(model)
+    # What the model has copied need not be held twice.
+    del weights
     parameters = list(model.parameters())
-    ids, labels = read_batch(options.folder / "tokens.u16", options.batch, options.seq)
+    ids, labels = read_batch(options.folder, options.batch, options.seq)
     compute = torch.compile(model) if options.mode == "compile" else model
 
     def step():
