@@ -137,9 +137,17 @@ typedef struct yoke_parity_result {
     bool ok;                    /* within the bounds below */
 } yoke_parity_result;
 
+/* In float32. */
 #define YOKE_PARITY_GRAD    1e-5
 #define YOKE_PARITY_LOSS    1e-6
 #define YOKE_PARITY_WEIGHTS 1e-4
+
+typedef struct yoke_parity_bounds {
+    double grad, loss, weights; /* relative; the norm's is that of gradients */
+} yoke_parity_bounds;
+
+/* Those of the config's dtype: a bf16 number has 8 bits, so one rounding is off by up to 2^-9. */
+yoke_parity_bounds yoke_parity_bounds_of(const yoke_config *config);
 
 /* Runs the mesh and one rank from the same config for `steps` steps and compares: gradients before
  * clipping, norm and loss after the first step, loss of every step, weights after the last. Threads

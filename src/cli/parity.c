@@ -13,14 +13,14 @@ static void print_row(const char *what, double difference, double bound)
                  difference <= bound ? "ok" : "DIFFERS");
 }
 
-static void print_result(const yoke_parity_result *parity)
+static void print_result(const yoke_parity_result *parity, const yoke_parity_bounds *bounds)
 {
     (void)printf("%-10s %-30s %-8s %s\n", "what", "largest relative difference", "bound",
                  "verdict");
-    print_row("gradients", parity->grad_rel, YOKE_PARITY_GRAD);
-    print_row("norm", parity->norm_rel, YOKE_PARITY_GRAD);
-    print_row("loss", parity->loss_rel, YOKE_PARITY_LOSS);
-    print_row("weights", parity->weights_rel, YOKE_PARITY_WEIGHTS);
+    print_row("gradients", parity->grad_rel, bounds->grad);
+    print_row("norm", parity->norm_rel, bounds->grad);
+    print_row("loss", parity->loss_rel, bounds->loss);
+    print_row("weights", parity->weights_rel, bounds->weights);
     if (parity->bits_equal) {
         (void)printf("bits       equal in every loss, gradient and weight\n");
     } else {
@@ -51,7 +51,8 @@ static yoke_status compare(yoke_setup *setup, int64_t steps, json_t *result)
     }
     (void)fflush(stdout);
     YOKE_TRY(yoke_parity(&setup->parts, steps, &parity));
-    print_result(&parity);
+    yoke_parity_bounds bounds = yoke_parity_bounds_of(&setup->run.config);
+    print_result(&parity, &bounds);
     report(&parity, result);
     if (!parity.ok) {
         return YOKE_FAIL(YOKE_CHECK,

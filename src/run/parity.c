@@ -20,8 +20,18 @@ typedef struct comparison {
     side mesh, single;
     float *a, *b; /* room for the largest tensor, twice */
     int64_t steps;
+    yoke_parity_bounds bounds;
     yoke_parity_result *result;
 } comparison;
+
+yoke_parity_bounds yoke_parity_bounds_of(const yoke_config *config)
+{
+    if (strcmp(config->dtype, "bf16") == 0) {
+        return (yoke_parity_bounds){.grad = 2e-2, .loss = 1e-3, .weights = 2e-2};
+    }
+    return (yoke_parity_bounds){
+        .grad = YOKE_PARITY_GRAD, .loss = YOKE_PARITY_LOSS, .weights = YOKE_PARITY_WEIGHTS};
+}
 
 /* --- Running ---------------------------------------------------------------------------------- */
 
@@ -152,10 +162,10 @@ static void compare_losses(comparison *c)
     yoke_parity_result *result = c->result;
     for (int64_t i = 0; i < c->steps; i++) {
         double distance = relative_scalar(c->mesh.loss[i], c->single.loss[i]);
-        compare_numbers(c, distance, YOKE_PARITY_LOSS, &result->loss_rel, "loss");
+        compare_numbers(c, distance, c->bounds.loss, &result->loss_rel, "loss");
         compare_bits(c, &c->mesh.loss[i], &c->single.loss[i], sizeof(double), "loss");
     }
-    compare_numbers(c, relative_scalar(c->mesh.norm[0], c->single.norm[0]), YOKE_PARITY_GRAD,
+    compare_numbers(c, relative_scalar(c->mesh.norm[0], c->single.norm[0]), c->bounds.grad,
                     &result->norm_rel, "gradient norm");
 }
 
@@ -182,11 +192,11 @@ static yoke_status compare(comparison *c, const yoke_session_parts *parts)
     YOKE_TRY(make_room(c));
     YOKE_TRY(yoke_status_prefix(run_side(&c->mesh, 0, 1), "on the mesh"));
     YOKE_TRY(yoke_status_prefix(run_side(&c->single, 0, 1), "on one rank"));
-    YOKE_TRY(compare_tensors(c, YOKE_FETCH_GRADIENT, YOKE_PARITY_GRAD, &c->result->grad_rel));
+    YOKE_TRY(compare_tensors(c, YOKE_FETCH_GRADIENT, c->bounds.grad, &c->result->grad_rel));
     YOKE_TRY(yoke_status_prefix(run_side(&c->mesh, 1, c->steps - 1), "on the mesh"));
     YOKE_TRY(yoke_status_prefix(run_side(&c->single, 1, c->steps - 1), "on one rank"));
     compare_losses(c);
-    return compare_tensors(c, YOKE_FETCH_WEIGHT, YOKE_PARITY_WEIGHTS, &c->result->weights_rel);
+    return compare_tensors(c, YOKE_FETCH_WEIGHT, c->bounds.weights, &c->result->weights_rel);
 }
 
 yoke_status yoke_parity(const yoke_session_parts *parts, int64_t steps, yoke_parity_result *result)
@@ -196,7 +206,8 @@ yoke_status yoke_parity(const yoke_session_parts *parts, int64_t steps, yoke_par
                          MOST_STEPS);
     }
     *result = (yoke_parity_result){.bits_equal = true, .ok = true};
-    comparison c = {.steps = steps, .result = result};
+    comparison c = {
+        .steps = steps, .bounds = yoke_parity_bounds_of(parts->config), .result = result};
     yoke_status status = compare(&c, parts);
     close_side(&c.mesh);
     close_side(&c.single);
