@@ -1,5 +1,6 @@
 /*
- * The set `onednn`: matrix products by oneDNN's sgemm, in 2.6 and 3.x alike; it has nothing else.
+ * The set `onednn`: matrix products by oneDNN's sgemm, in 2.6 and 3.x alike; it has nothing else. Those of f32 alone are
+ * here, all others in product.c.
  *
  * oneDNN splits a product over threads in ways that change the order of summation. So the output is cut here into tiles
  * that depend on the sizes alone, and each tile is one product on one thread: any number of threads gives equal bits.
@@ -8,6 +9,7 @@
 
 #include <dnnl.h>
 #include "kernel/piece.h"
+#include "kernel/product.h"
 #if defined(_OPENMP)
 #include <omp.h>
 #endif
@@ -110,7 +112,7 @@ static void tiles_run(const product *p, const grid *tiles)
 #endif
 }
 
-static void matmul(const yoke_kernel_call *call)
+static void matmul_f32(const yoke_kernel_call *call)
 {
     const yoke_contraction *contraction = &call->attributes->contraction;
     product p = {
@@ -136,8 +138,27 @@ static void matmul(const yoke_kernel_call *call)
     tiles_run(&p, &tiles);
 }
 
+static void matmul(const yoke_kernel_call *call)
+{
+    if (yoke_product_is_narrow(call)) {
+        yoke_product_run(call, &yoke_multiplier_f32);
+    } else {
+        matmul_f32(call);
+    }
+}
+
+void yoke_product_in_bf16(const yoke_kernel_call *call)
+{
+    if (yoke_product_is_narrow(call)) {
+        yoke_product_run(call, &yoke_multiplier_bf16);
+    } else {
+        matmul_f32(call);
+    }
+}
+
 const yoke_kernel_set yoke_kernel_set_onednn = {
     .name = "onednn",
     .help = "matrix products by oneDNN",
     .run = {[YOKE_OP_MATMUL] = matmul},
+    .run_narrow = {[YOKE_OP_MATMUL] = matmul},
 };
