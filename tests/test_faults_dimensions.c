@@ -1,4 +1,4 @@
-/* labels: quick threads */
+/* labels: quick */
 /*
  * Faults of others that belong to a dimension of parallelism, each in the smallest situation that
  * shows it. The letters are those of the list of faults that the project keeps; dp, tp and pp alone
