@@ -8,9 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/bf16.h"
 #include "kernel/kernel.h"
 #include "kernel/piece.h"
 #include "kernel/sets.h"
+#include "op/op.h"
 
 enum { CASE_MAX_IN = 6, CASE_MAX_OUT = 3, GUARD_BYTES = 256, MAX_LETTERS = 12 };
 
@@ -82,7 +84,7 @@ static inline bool guarded_check(const void *memory, size_t bytes)
 
 static inline size_t piece_bytes(const yoke_tensor *piece)
 {
-    return (size_t)yoke_piece_elements(piece) * 4;
+    return (size_t)(yoke_piece_elements(piece) * yoke_dtype_bytes(piece->dtype));
 }
 
 static inline letter_size letter_find(const case_sizes *sizes, char letter)
@@ -261,6 +263,62 @@ static inline kernel_case *case_create(const op_case *row, const case_sizes *siz
     return c;
 }
 
+/* How the operands are held that may be bf16: as f32, as f32 whose values are numbers of bf16, as bf16. */
+typedef enum case_storage { STORED_WIDE, STORED_ROUNDED, STORED_NARROW } case_storage;
+
+/* The elements as floats, to be freed. */
+static inline float *piece_floats(const yoke_tensor *piece)
+{
+    int64_t n = yoke_piece_elements(piece);
+    float *all = calloc((size_t)n + 1, sizeof(*all));
+    if (!all) {
+        abort();
+    }
+    for (int64_t i = 0; i < n; i++) {
+        all[i] = piece->dtype == YOKE_BF16 ? yoke_bf16_widen(((const yoke_bf16 *)piece->data)[i])
+                                           : ((const float *)piece->data)[i];
+    }
+    return all;
+}
+
+static inline void piece_store(yoke_tensor *piece, case_storage storage)
+{
+    float *all = piece_floats(piece);
+    if (storage == STORED_NARROW) {
+        guarded_free(piece->data);
+        piece->dtype = YOKE_BF16;
+        piece->data = guarded_alloc(piece_bytes(piece));
+    }
+    for (int64_t i = 0; i < yoke_piece_elements(piece); i++) {
+        yoke_bf16 rounded = yoke_bf16_round(all[i]);
+        if (storage == STORED_NARROW) {
+            ((yoke_bf16 *)piece->data)[i] = rounded;
+        } else {
+            ((float *)piece->data)[i] = yoke_bf16_widen(rounded);
+        }
+    }
+    free(all);
+}
+
+static inline void outputs_store(kernel_case *c, yoke_op op, case_storage storage)
+{
+    for (int i = 0; i < c->call.n_out; i++) {
+        if (storage != STORED_WIDE && (yoke_op_get(op)->narrow_out >> i & 1)) {
+            piece_store(&c->out[i], storage);
+        }
+    }
+}
+
+static inline void case_store(kernel_case *c, yoke_op op, case_storage storage)
+{
+    for (int i = 0; i < c->call.n_in; i++) {
+        if (storage != STORED_WIDE && (yoke_op_get(op)->narrow_in >> i & 1)) {
+            piece_store(&c->in[i], storage);
+        }
+    }
+    outputs_store(c, op, storage);
+}
+
 static inline void case_destroy(kernel_case *c)
 {
     for (int i = 0; i < c->call.n_in; i++) {
@@ -291,9 +349,10 @@ static inline bool case_guards_hold(const kernel_case *c)
     return hold;
 }
 
-/* Whether all elements agree within `tolerance` of themselves and of the tensor's root mean square; else says which does not. */
-static inline bool floats_near(const char *what, const float *a, const float *expected, int64_t n,
-                               double tolerance)
+/* Whether all elements agree within `tolerance` of themselves and of the tensor's root mean square, and `last_place` times
+ * the power of two that each begins with; else says which does not. */
+static inline bool floats_near_in_place(const char *what, const float *a, const float *expected,
+                                        int64_t n, double tolerance, double last_place)
 {
     double squares = 0.0;
     int64_t n_finite = 0;
@@ -308,13 +367,22 @@ static inline bool floats_near(const char *what, const float *a, const float *ex
     for (int64_t i = 0; i < n; i++) {
         double distance = fabs((double)a[i] - (double)expected[i]);
         bool same = a[i] == expected[i] || (isnan(a[i]) && isnan(expected[i]));
-        if (!same && !(distance <= tolerance * (fabs((double)expected[i]) + scale))) {
+        bool has_place = isfinite(expected[i]) && expected[i] != 0.0f;
+        double allowed = tolerance * (fabs((double)expected[i]) + scale) +
+                         (has_place ? ldexp(last_place, ilogb((double)expected[i])) : 0.0);
+        if (!same && !(distance <= allowed)) {
             fprintf(stderr, "%s: element %lld is %.9g, expected %.9g, distance %.3g, scale %.3g\n",
                     what, (long long)i, (double)a[i], (double)expected[i], distance, scale);
             return false;
         }
     }
     return true;
+}
+
+static inline bool floats_near(const char *what, const float *a, const float *expected, int64_t n,
+                               double tolerance)
+{
+    return floats_near_in_place(what, a, expected, n, tolerance, 0.0);
 }
 
 #endif

@@ -4,7 +4,7 @@
  *   slice: the output is filled with the input where they overlap (R -> S; the output lies inside the input)
  *   mask:  R -> P, where the first rank keeps the value (attribute sign 1) and the others hold zeros (sign 0)
  *
- * A slice has sign 1. Elements are words of 4 bytes of any type.
+ * A slice has sign 1. Elements are words of any type, of the bytes of a real.
  */
 #include "kernel/ref/ref.h"
 
@@ -43,18 +43,18 @@ static int64_t row_begin(const yoke_shard *piece, const yoke_shard *part, int64_
     return index;
 }
 
-void yoke_ref_convert(const yoke_kernel_call *call)
+void YOKE_REF_NAME(convert)(const yoke_kernel_call *call)
 {
     const yoke_tensor *in = &call->in[0];
     const yoke_tensor *out = &call->out[0];
-    const uint32_t *a = in->data;
-    uint32_t *y = out->data;
+    const real *a = in->data;
+    real *y = out->data;
     if (call->attributes->sign == 0) {
         /* A rank that holds less than before was sliced: sign 1 is missing. */
         YOKE_ASSERT(memcmp(in->shard.extent, out->shard.extent,
                            (size_t)in->shard.n_dims * sizeof(in->shard.extent[0])) == 0);
         for (int64_t i = 0; i < yoke_piece_elements(out); i++) {
-            y[i] = 0;
+            y[i] = real_round(0.0f);
         }
         return;
     }

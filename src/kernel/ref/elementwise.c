@@ -18,69 +18,70 @@ static const double gelu_cubic = 0.044715;
 static const double sqrt_half = 0.70710678118654752440;
 static const double normal_peak = 0.39894228040143267794; /* 1 / sqrt(2 pi) */
 
-void yoke_ref_add(const yoke_kernel_call *call)
+void YOKE_REF_NAME(add)(const yoke_kernel_call *call)
 {
-    float *y = call->out[0].data;
+    real *y = call->out[0].data;
     int64_t n = yoke_piece_elements(&call->out[0]);
     for (int64_t i = 0; i < n; i++) {
-        float sum = ((const float *)call->in[0].data)[i];
+        float sum = real_widen(((const real *)call->in[0].data)[i]);
         for (int j = 1; j < call->n_in; j++) {
-            sum += ((const float *)call->in[j].data)[i];
+            sum += real_widen(((const real *)call->in[j].data)[i]);
         }
-        y[i] = call->accumulate ? y[i] + sum : sum;
+        y[i] = real_round(call->accumulate ? real_widen(y[i]) + sum : sum);
     }
 }
 
-void yoke_ref_add_bias(const yoke_kernel_call *call)
+void YOKE_REF_NAME(add_bias)(const yoke_kernel_call *call)
 {
-    const float *a = call->in[0].data;
+    const real *a = call->in[0].data;
     const float *bias = call->in[1].data;
-    float *y = call->out[0].data;
+    real *y = call->out[0].data;
     int64_t width = yoke_piece_elements(&call->in[1]);
     int64_t n = yoke_piece_elements(&call->out[0]);
     for (int64_t i = 0; i < n; i++) {
-        y[i] = a[i] + bias[i % width];
+        y[i] = real_round(real_widen(a[i]) + bias[i % width]);
     }
 }
 
-void yoke_ref_sum_rows(const yoke_kernel_call *call)
+void YOKE_REF_NAME(sum_rows)(const yoke_kernel_call *call)
 {
-    const float *dy = call->in[0].data;
+    const real *dy = call->in[0].data;
     float *dbias = call->out[0].data;
     int64_t width = yoke_piece_elements(&call->out[0]);
     int64_t n = yoke_piece_elements(&call->in[0]);
     for (int64_t c = 0; c < width; c++) {
         double sum = call->accumulate ? (double)dbias[c] : 0.0;
         for (int64_t i = c; i < n; i += width) {
-            sum += (double)dy[i];
+            sum += (double)real_widen(dy[i]);
         }
         dbias[c] = (float)sum;
     }
 }
 
-void yoke_ref_gelu(const yoke_kernel_call *call)
+void YOKE_REF_NAME(gelu)(const yoke_kernel_call *call)
 {
-    const float *a = call->in[0].data;
-    float *y = call->out[0].data;
+    const real *a = call->in[0].data;
+    real *y = call->out[0].data;
     int64_t n = yoke_piece_elements(&call->in[0]);
     for (int64_t i = 0; i < n; i++) {
-        double u = (double)a[i];
-        y[i] = (float)(0.5 * u * (1.0 + tanh(gelu_scale * (u + gelu_cubic * u * u * u))));
+        double u = (double)real_widen(a[i]);
+        y[i] =
+            real_round((float)(0.5 * u * (1.0 + tanh(gelu_scale * (u + gelu_cubic * u * u * u)))));
     }
 }
 
-void yoke_ref_gelu_grad(const yoke_kernel_call *call)
+void YOKE_REF_NAME(gelu_grad)(const yoke_kernel_call *call)
 {
-    const float *a = call->in[0].data;
-    const float *dy = call->in[1].data;
-    float *da = call->out[0].data;
+    const real *a = call->in[0].data;
+    const real *dy = call->in[1].data;
+    real *da = call->out[0].data;
     int64_t n = yoke_piece_elements(&call->in[0]);
     for (int64_t i = 0; i < n; i++) {
-        double u = (double)a[i];
+        double u = (double)real_widen(a[i]);
         double tanh_u = tanh(gelu_scale * (u + gelu_cubic * u * u * u));
         double inner = gelu_scale * (1.0 + 3.0 * gelu_cubic * u * u);
         double slope = 0.5 * (1.0 + tanh_u) + 0.5 * u * (1.0 - tanh_u * tanh_u) * inner;
-        da[i] = (float)(slope * (double)dy[i]);
+        da[i] = real_round((float)(slope * (double)real_widen(dy[i])));
     }
 }
 
@@ -90,55 +91,56 @@ static double normal_share(double u)
     return 0.5 * erfc(-u * sqrt_half);
 }
 
-void yoke_ref_gelu_erf(const yoke_kernel_call *call)
+void YOKE_REF_NAME(gelu_erf)(const yoke_kernel_call *call)
 {
-    const float *a = call->in[0].data;
-    float *y = call->out[0].data;
+    const real *a = call->in[0].data;
+    real *y = call->out[0].data;
     int64_t n = yoke_piece_elements(&call->in[0]);
     for (int64_t i = 0; i < n; i++) {
-        y[i] = (float)((double)a[i] * normal_share((double)a[i]));
+        double u = (double)real_widen(a[i]);
+        y[i] = real_round((float)(u * normal_share(u)));
     }
 }
 
-void yoke_ref_gelu_erf_grad(const yoke_kernel_call *call)
+void YOKE_REF_NAME(gelu_erf_grad)(const yoke_kernel_call *call)
 {
-    const float *a = call->in[0].data;
-    const float *dy = call->in[1].data;
-    float *da = call->out[0].data;
+    const real *a = call->in[0].data;
+    const real *dy = call->in[1].data;
+    real *da = call->out[0].data;
     int64_t n = yoke_piece_elements(&call->in[0]);
     for (int64_t i = 0; i < n; i++) {
-        double u = (double)a[i];
+        double u = (double)real_widen(a[i]);
         double density = normal_peak * exp(-0.5 * u * u);
-        da[i] = (float)((normal_share(u) + u * density) * (double)dy[i]);
+        da[i] = real_round((float)((normal_share(u) + u * density) * (double)real_widen(dy[i])));
     }
 }
 
-void yoke_ref_swiglu(const yoke_kernel_call *call)
+void YOKE_REF_NAME(swiglu)(const yoke_kernel_call *call)
 {
-    const float *gate = call->in[0].data;
-    const float *up = call->in[1].data;
-    float *y = call->out[0].data;
+    const real *gate = call->in[0].data;
+    const real *up = call->in[1].data;
+    real *y = call->out[0].data;
     int64_t n = yoke_piece_elements(&call->in[0]);
     for (int64_t i = 0; i < n; i++) {
-        double g = (double)gate[i];
-        y[i] = (float)(g / (1.0 + exp(-g)) * (double)up[i]);
+        double g = (double)real_widen(gate[i]);
+        y[i] = real_round((float)(g / (1.0 + exp(-g)) * (double)real_widen(up[i])));
     }
 }
 
-void yoke_ref_swiglu_grad(const yoke_kernel_call *call)
+void YOKE_REF_NAME(swiglu_grad)(const yoke_kernel_call *call)
 {
-    const float *gate = call->in[0].data;
-    const float *up = call->in[1].data;
-    const float *dy = call->in[2].data;
-    float *dgate = call->out[0].data;
-    float *dup = call->out[1].data;
+    const real *gate = call->in[0].data;
+    const real *up = call->in[1].data;
+    const real *dy = call->in[2].data;
+    real *dgate = call->out[0].data;
+    real *dup = call->out[1].data;
     int64_t n = yoke_piece_elements(&call->in[0]);
     for (int64_t i = 0; i < n; i++) {
-        double g = (double)gate[i];
-        double u = (double)up[i];
-        double dy_i = (double)dy[i];
+        double g = (double)real_widen(gate[i]);
+        double u = (double)real_widen(up[i]);
+        double dy_i = (double)real_widen(dy[i]);
         double sigmoid = 1.0 / (1.0 + exp(-g));
-        dgate[i] = (float)(dy_i * u * sigmoid * (1.0 + g * (1.0 - sigmoid)));
-        dup[i] = (float)(dy_i * g * sigmoid);
+        dgate[i] = real_round((float)(dy_i * u * sigmoid * (1.0 + g * (1.0 - sigmoid))));
+        dup[i] = real_round((float)(dy_i * g * sigmoid));
     }
 }

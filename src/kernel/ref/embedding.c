@@ -8,26 +8,27 @@
 
 #include "kernel/piece.h"
 
-void yoke_ref_embedding(const yoke_kernel_call *call)
+void YOKE_REF_NAME(embedding)(const yoke_kernel_call *call)
 {
     const yoke_tensor *table = &call->in[0];
     const int32_t *ids = call->in[1].data;
-    float *y = call->out[0].data;
+    real *y = call->out[0].data;
     int64_t width = yoke_piece_columns(table);
     int64_t n_tokens = yoke_piece_elements(&call->in[1]);
     for (int64_t i = 0; i < n_tokens; i++) {
         int64_t row = ids[i] - table->shard.offset[0];
         bool is_here = row >= 0 && row < table->shard.extent[0];
         for (int64_t d = 0; d < width; d++) {
-            y[i * width + d] = is_here ? ((const float *)table->data)[row * width + d] : 0.0f;
+            float element = is_here ? ((const float *)table->data)[row * width + d] : 0.0f;
+            y[i * width + d] = real_round(element);
         }
     }
 }
 
-void yoke_ref_embedding_grad(const yoke_kernel_call *call)
+void YOKE_REF_NAME(embedding_grad)(const yoke_kernel_call *call)
 {
     const int32_t *ids = call->in[0].data;
-    const float *dy = call->in[1].data;
+    const real *dy = call->in[1].data;
     const yoke_shard *shard = &call->out[0].shard;
     float *dtable = call->out[0].data;
     int64_t width = shard->extent[1];
@@ -43,7 +44,7 @@ void yoke_ref_embedding_grad(const yoke_kernel_call *call)
             continue;
         }
         for (int64_t d = 0; d < width; d++) {
-            dtable[row * width + d] += dy[i * width + d];
+            dtable[row * width + d] += real_widen(dy[i * width + d]);
         }
     }
 }

@@ -12,16 +12,16 @@
 #include <math.h>
 #include "kernel/piece.h"
 
-void yoke_ref_row_max(const yoke_kernel_call *call)
+void YOKE_REF_NAME(row_max)(const yoke_kernel_call *call)
 {
-    const float *logits = call->in[0].data;
+    const real *logits = call->in[0].data;
     float *max = call->out[0].data;
     int64_t width = yoke_piece_columns(&call->in[0]);
     int64_t rows = yoke_piece_rows(&call->in[0]);
     for (int64_t row = 0; row < rows; row++) {
         float best = -INFINITY;
         for (int64_t v = 0; v < width; v++) {
-            float logit = logits[row * width + v];
+            float logit = real_widen(logits[row * width + v]);
             /* A logit that is not a number must reach the loss, where it stops the step. */
             best = logit > best || isnan(logit) ? logit : best;
         }
@@ -29,9 +29,9 @@ void yoke_ref_row_max(const yoke_kernel_call *call)
     }
 }
 
-void yoke_ref_row_sum_exp(const yoke_kernel_call *call)
+void YOKE_REF_NAME(row_sum_exp)(const yoke_kernel_call *call)
 {
-    const float *logits = call->in[0].data;
+    const real *logits = call->in[0].data;
     const float *max = call->in[1].data;
     float *sum = call->out[0].data;
     int64_t width = yoke_piece_columns(&call->in[0]);
@@ -39,15 +39,15 @@ void yoke_ref_row_sum_exp(const yoke_kernel_call *call)
     for (int64_t row = 0; row < rows; row++) {
         double total = 0.0;
         for (int64_t v = 0; v < width; v++) {
-            total += exp((double)logits[row * width + v] - (double)max[row]);
+            total += exp((double)real_widen(logits[row * width + v]) - (double)max[row]);
         }
         sum[row] = (float)total;
     }
 }
 
-void yoke_ref_row_pick(const yoke_kernel_call *call)
+void YOKE_REF_NAME(row_pick)(const yoke_kernel_call *call)
 {
-    const float *logits = call->in[0].data;
+    const real *logits = call->in[0].data;
     const int32_t *labels = call->in[1].data;
     float *picked = call->out[0].data;
     int64_t width = yoke_piece_columns(&call->in[0]);
@@ -55,11 +55,11 @@ void yoke_ref_row_pick(const yoke_kernel_call *call)
     for (int64_t row = 0; row < rows; row++) {
         int64_t column = labels[row] - call->in[0].shard.offset[2];
         bool is_here = labels[row] >= 0 && column >= 0 && column < width;
-        picked[row] = is_here ? logits[row * width + column] : 0.0f;
+        picked[row] = is_here ? real_widen(logits[row * width + column]) : 0.0f;
     }
 }
 
-void yoke_ref_cross_entropy(const yoke_kernel_call *call)
+void YOKE_REF_NAME(cross_entropy)(const yoke_kernel_call *call)
 {
     const float *max = call->in[1].data;
     const float *sum = call->in[2].data;
@@ -76,34 +76,23 @@ void yoke_ref_cross_entropy(const yoke_kernel_call *call)
     loss[0] = (float)total;
 }
 
-void yoke_ref_cross_entropy_grad(const yoke_kernel_call *call)
+void YOKE_REF_NAME(cross_entropy_grad)(const yoke_kernel_call *call)
 {
-    const float *logits = call->in[0].data;
+    const real *logits = call->in[0].data;
     const float *max = call->in[1].data;
     const float *sum = call->in[2].data;
     const int32_t *labels = call->in[3].data;
     double dloss = (double)((const float *)call->in[4].data)[0];
-    float *dlogits = call->out[0].data;
+    real *dlogits = call->out[0].data;
     int64_t width = yoke_piece_columns(&call->in[0]);
     int64_t rows = yoke_piece_rows(&call->in[0]);
     for (int64_t row = 0; row < rows; row++) {
         int64_t column = labels[row] - call->in[0].shard.offset[2];
         for (int64_t v = 0; v < width; v++) {
-            double p = exp((double)logits[row * width + v] - (double)max[row]) / (double)sum[row];
+            double logit = (double)real_widen(logits[row * width + v]);
+            double p = exp(logit - (double)max[row]) / (double)sum[row];
             double grad = (p - (v == column ? 1.0 : 0.0)) * dloss;
-            dlogits[row * width + v] = labels[row] >= 0 ? (float)grad : 0.0f;
+            dlogits[row * width + v] = real_round(labels[row] >= 0 ? (float)grad : 0.0f);
         }
     }
-}
-
-void yoke_ref_count_valid(const yoke_kernel_call *call)
-{
-    const int32_t *labels = call->in[0].data;
-    float *count = call->out[0].data;
-    int64_t n = yoke_piece_elements(&call->in[0]);
-    int64_t total = 0;
-    for (int64_t i = 0; i < n; i++) {
-        total += labels[i] >= 0;
-    }
-    count[0] = (float)((call->accumulate ? (double)count[0] : 0.0) + (double)total);
 }

@@ -11,112 +11,114 @@
 #include <math.h>
 #include "kernel/piece.h"
 
-void yoke_ref_layer_norm(const yoke_kernel_call *call)
+void YOKE_REF_NAME(layer_norm)(const yoke_kernel_call *call)
 {
     const float *gain = call->in[1].data;
     const float *bias = call->in[2].data;
     int64_t width = yoke_piece_columns(&call->in[0]);
     int64_t rows = yoke_piece_rows(&call->in[0]);
     for (int64_t row = 0; row < rows; row++) {
-        const float *a = (const float *)call->in[0].data + row * width;
-        float *y = (float *)call->out[0].data + row * width;
+        const real *a = (const real *)call->in[0].data + row * width;
+        real *y = (real *)call->out[0].data + row * width;
         double sum = 0.0;
         for (int64_t d = 0; d < width; d++) {
-            sum += (double)a[d];
+            sum += (double)real_widen(a[d]);
         }
         double mean = sum / (double)width;
         double squares = 0.0;
         for (int64_t d = 0; d < width; d++) {
-            squares += ((double)a[d] - mean) * ((double)a[d] - mean);
+            squares += ((double)real_widen(a[d]) - mean) * ((double)real_widen(a[d]) - mean);
         }
         double rstd = 1.0 / sqrt(squares / (double)width + (double)call->attributes->epsilon);
         for (int64_t d = 0; d < width; d++) {
-            y[d] = (float)(((double)a[d] - mean) * rstd * (double)gain[d] + (double)bias[d]);
+            double n = ((double)real_widen(a[d]) - mean) * rstd;
+            y[d] = real_round((float)(n * (double)gain[d] + (double)bias[d]));
         }
         ((float *)call->out[1].data)[row] = (float)mean;
         ((float *)call->out[2].data)[row] = (float)rstd;
     }
 }
 
-void yoke_ref_rms_norm(const yoke_kernel_call *call)
+void YOKE_REF_NAME(rms_norm)(const yoke_kernel_call *call)
 {
     const float *gain = call->in[1].data;
     int64_t width = yoke_piece_columns(&call->in[0]);
     int64_t rows = yoke_piece_rows(&call->in[0]);
     for (int64_t row = 0; row < rows; row++) {
-        const float *a = (const float *)call->in[0].data + row * width;
-        float *y = (float *)call->out[0].data + row * width;
+        const real *a = (const real *)call->in[0].data + row * width;
+        real *y = (real *)call->out[0].data + row * width;
         double squares = 0.0;
         for (int64_t d = 0; d < width; d++) {
-            squares += (double)a[d] * (double)a[d];
+            squares += (double)real_widen(a[d]) * (double)real_widen(a[d]);
         }
         double rstd = 1.0 / sqrt(squares / (double)width + (double)call->attributes->epsilon);
         for (int64_t d = 0; d < width; d++) {
-            y[d] = (float)((double)a[d] * rstd * (double)gain[d]);
+            y[d] = real_round((float)((double)real_widen(a[d]) * rstd * (double)gain[d]));
         }
         ((float *)call->out[1].data)[row] = (float)rstd;
     }
 }
 
 typedef struct norm_row {
-    const float *dy, *a, *gain;
+    const real *dy, *a;
+    const float *gain;
     double mean, rstd;
 } norm_row;
 
 /* `dy_mean_weight` is 1 where the norm takes off the mean, else 0. */
-static void norm_row_grad(const norm_row *row, double dy_mean_weight, int64_t width, float *da)
+static void norm_row_grad(const norm_row *row, double dy_mean_weight, int64_t width, real *da)
 {
     double sum = 0.0;
     double product = 0.0;
     for (int64_t d = 0; d < width; d++) {
-        double g = (double)row->dy[d] * (double)row->gain[d];
+        double g = (double)real_widen(row->dy[d]) * (double)row->gain[d];
         sum += g;
-        product += g * ((double)row->a[d] - row->mean) * row->rstd;
+        product += g * ((double)real_widen(row->a[d]) - row->mean) * row->rstd;
     }
     double mean_sum = dy_mean_weight * sum / (double)width;
     double mean_product = product / (double)width;
     for (int64_t d = 0; d < width; d++) {
-        double g = (double)row->dy[d] * (double)row->gain[d];
-        double n = ((double)row->a[d] - row->mean) * row->rstd;
-        da[d] = (float)(row->rstd * (g - mean_sum - n * mean_product));
+        double g = (double)real_widen(row->dy[d]) * (double)row->gain[d];
+        double n = ((double)real_widen(row->a[d]) - row->mean) * row->rstd;
+        da[d] = real_round((float)(row->rstd * (g - mean_sum - n * mean_product)));
     }
 }
 
-void yoke_ref_layer_norm_grad(const yoke_kernel_call *call)
+void YOKE_REF_NAME(layer_norm_grad)(const yoke_kernel_call *call)
 {
     int64_t width = yoke_piece_columns(&call->in[0]);
     int64_t rows = yoke_piece_rows(&call->in[0]);
     for (int64_t row = 0; row < rows; row++) {
         norm_row r = {
-            .dy = (const float *)call->in[0].data + row * width,
-            .a = (const float *)call->in[1].data + row * width,
+            .dy = (const real *)call->in[0].data + row * width,
+            .a = (const real *)call->in[1].data + row * width,
             .gain = call->in[2].data,
             .mean = (double)((const float *)call->in[3].data)[row],
             .rstd = (double)((const float *)call->in[4].data)[row],
         };
-        norm_row_grad(&r, 1.0, width, (float *)call->out[0].data + row * width);
+        norm_row_grad(&r, 1.0, width, (real *)call->out[0].data + row * width);
     }
 }
 
-void yoke_ref_rms_norm_grad(const yoke_kernel_call *call)
+void YOKE_REF_NAME(rms_norm_grad)(const yoke_kernel_call *call)
 {
     int64_t width = yoke_piece_columns(&call->in[0]);
     int64_t rows = yoke_piece_rows(&call->in[0]);
     for (int64_t row = 0; row < rows; row++) {
         norm_row r = {
-            .dy = (const float *)call->in[0].data + row * width,
-            .a = (const float *)call->in[1].data + row * width,
+            .dy = (const real *)call->in[0].data + row * width,
+            .a = (const real *)call->in[1].data + row * width,
             .gain = call->in[2].data,
             .rstd = (double)((const float *)call->in[3].data)[row],
         };
-        norm_row_grad(&r, 0.0, width, (float *)call->out[0].data + row * width);
+        norm_row_grad(&r, 0.0, width, (real *)call->out[0].data + row * width);
     }
 }
 
-void yoke_ref_layer_norm_grad_gain(const yoke_kernel_call *call)
+void YOKE_REF_NAME(layer_norm_grad_gain)(const yoke_kernel_call *call)
 {
-    const float *dy = call->in[0].data;
-    const float *a = call->in[1].data;
+    const real *dy = call->in[0].data;
+    const real *a = call->in[1].data;
     const float *mean = call->in[2].data;
     const float *rstd = call->in[3].data;
     float *dgain = call->out[0].data;
@@ -127,8 +129,8 @@ void yoke_ref_layer_norm_grad_gain(const yoke_kernel_call *call)
         double gain_sum = call->accumulate ? (double)dgain[d] : 0.0;
         double bias_sum = call->accumulate ? (double)dbias[d] : 0.0;
         for (int64_t row = 0; row < rows; row++) {
-            double dy_d = (double)dy[row * width + d];
-            double centred = (double)a[row * width + d] - (double)mean[row];
+            double dy_d = (double)real_widen(dy[row * width + d]);
+            double centred = (double)real_widen(a[row * width + d]) - (double)mean[row];
             gain_sum += dy_d * centred * (double)rstd[row];
             bias_sum += dy_d;
         }
@@ -137,10 +139,10 @@ void yoke_ref_layer_norm_grad_gain(const yoke_kernel_call *call)
     }
 }
 
-void yoke_ref_rms_norm_grad_gain(const yoke_kernel_call *call)
+void YOKE_REF_NAME(rms_norm_grad_gain)(const yoke_kernel_call *call)
 {
-    const float *dy = call->in[0].data;
-    const float *a = call->in[1].data;
+    const real *dy = call->in[0].data;
+    const real *a = call->in[1].data;
     const float *rstd = call->in[2].data;
     float *dgain = call->out[0].data;
     int64_t width = yoke_piece_columns(&call->in[0]);
@@ -148,7 +150,8 @@ void yoke_ref_rms_norm_grad_gain(const yoke_kernel_call *call)
     for (int64_t d = 0; d < width; d++) {
         double sum = call->accumulate ? (double)dgain[d] : 0.0;
         for (int64_t row = 0; row < rows; row++) {
-            sum += (double)dy[row * width + d] * (double)a[row * width + d] * (double)rstd[row];
+            double dy_d = (double)real_widen(dy[row * width + d]);
+            sum += dy_d * (double)real_widen(a[row * width + d]) * (double)rstd[row];
         }
         dgain[d] = (float)sum;
     }

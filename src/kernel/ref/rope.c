@@ -7,23 +7,23 @@
 #include <math.h>
 #include "kernel/piece.h"
 
-static void rotate_heads(const float *a, float *y, int64_t n_heads, int64_t width, double angle)
+static void rotate_heads(const real *a, real *y, int64_t n_heads, int64_t width, double angle)
 {
     double cosine = cos(angle);
     double sine = sin(angle);
     for (int64_t h = 0; h < n_heads; h++) {
-        double first = (double)a[h * width];
-        double second = (double)a[h * width + width / 2];
-        y[h * width] = (float)(first * cosine - second * sine);
-        y[h * width + width / 2] = (float)(second * cosine + first * sine);
+        double first = (double)real_widen(a[h * width]);
+        double second = (double)real_widen(a[h * width + width / 2]);
+        y[h * width] = real_round((float)(first * cosine - second * sine));
+        y[h * width + width / 2] = real_round((float)(second * cosine + first * sine));
     }
 }
 
-void yoke_ref_rope(const yoke_kernel_call *call)
+void YOKE_REF_NAME(rope)(const yoke_kernel_call *call)
 {
-    const float *a = call->in[0].data;
+    const real *a = call->in[0].data;
     const int32_t *positions = call->in[1].data;
-    float *y = call->out[0].data;
+    real *y = call->out[0].data;
     int64_t n_tokens = yoke_piece_elements(&call->in[1]);
     int64_t n_heads = call->in[0].shard.extent[2];
     int64_t width = call->in[0].shard.extent[3];

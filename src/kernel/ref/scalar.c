@@ -1,5 +1,5 @@
 /*
- * Scalars and what makes them: 1/n, products, sums of squares and of packed scalars.
+ * Scalars and what makes them: 1/n, products, sums of squares and of packed scalars, the count of labels.
  *
  * sum_squares adds blocks of 4096 elements and then the blocks, all in double and in ascending order.
  */
@@ -62,4 +62,16 @@ void yoke_ref_sum(const yoke_kernel_call *call)
         total += (double)a[i];
     }
     ((float *)call->out[0].data)[0] = (float)total;
+}
+
+void yoke_ref_count_valid(const yoke_kernel_call *call)
+{
+    const int32_t *labels = call->in[0].data;
+    float *count = call->out[0].data;
+    int64_t n = yoke_piece_elements(&call->in[0]);
+    int64_t total = 0;
+    for (int64_t i = 0; i < n; i++) {
+        total += labels[i] >= 0;
+    }
+    count[0] = (float)((call->accumulate ? (double)count[0] : 0.0) + (double)total);
 }

@@ -13,4 +13,10 @@ const yoke_kernel_set yoke_kernel_set_ref = {
             YOKE_OP_LIST(YOKE_REF_ROW)
 #undef YOKE_REF_ROW
         },
+    .run_narrow =
+        {
+#define YOKE_REF_ROW(upper, lower) [YOKE_OP_##upper] = yoke_ref_narrow_##lower,
+            YOKE_REF_NARROW_LIST(YOKE_REF_ROW)
+#undef YOKE_REF_ROW
+        },
 };

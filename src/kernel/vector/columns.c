@@ -4,7 +4,7 @@
  * A thread takes strips of columns. Within one, rows are added in blocks of 64 and then the blocks, so that the error does
  * not grow with the number of rows.
  */
-#include "kernel/vector/vector.h"
+#include "kernel/vector/real.h"
 
 enum {
     STRIP_LANES = 4,
@@ -15,7 +15,8 @@ enum {
 
 /* What is summed: dy, or dy normalised(a) where `a` is given, or both. `mean` NULL is zero. */
 typedef struct columns {
-    const float *dy, *a, *mean, *rstd;
+    const real *dy, *a;
+    const float *mean, *rstd;
     float *dgain, *dbias; /* NULL: not wanted */
     int64_t rows, width;
     bool accumulate;
@@ -34,10 +35,10 @@ static void strip_add_block(const columns *c, int64_t first_row, int64_t column,
         lanes rstd = lanes_set(c->rstd ? c->rstd[row] : 0.0f);
         for (int64_t j = 0; j < STRIP_LANES; j++) {
             int64_t d = column + j * LANES;
-            lanes dy = lanes_get(c->dy + row * c->width + d, c->width - d, 0.0f);
+            lanes dy = lanes_get_real(c->dy + row * c->width + d, c->width - d, 0.0f);
             sum[0][j] = lanes_add(sum[0][j], dy);
             if (c->a) {
-                lanes a = lanes_get(c->a + row * c->width + d, c->width - d, 0.0f);
+                lanes a = lanes_get_real(c->a + row * c->width + d, c->width - d, 0.0f);
                 lanes normal = lanes_mul(lanes_sub(a, mean), rstd);
                 sum[1][j] = lanes_fma(dy, normal, sum[1][j]);
             }

@@ -5,7 +5,7 @@
  *
  * With s = 1 / (1 + exp(-2u)) the tanh form of GELU is a s, free of cancellation where a is very negative.
  */
-#include "kernel/vector/vector.h"
+#include "kernel/vector/real.h"
 
 /* Elements [first, end) of all operands, which have equal shapes. */
 typedef void (*stream_kernel)(const yoke_kernel_call *call, int64_t first, int64_t end);
@@ -21,13 +21,13 @@ static void stream_run(const yoke_kernel_call *call, stream_kernel kernel)
 
 static inline lanes in_get(const yoke_kernel_call *call, int operand, int64_t i, int64_t end)
 {
-    return lanes_get((const float *)call->in[operand].data + i, end - i, 0.0f);
+    return lanes_get_real((const real *)call->in[operand].data + i, end - i, 0.0f);
 }
 
 static inline void out_put(const yoke_kernel_call *call, int operand, int64_t i, int64_t end,
                            lanes a)
 {
-    lanes_put((float *)call->out[operand].data + i, end - i, a);
+    lanes_put_real((real *)call->out[operand].data + i, end - i, a);
 }
 
 static void add(const yoke_kernel_call *call, int64_t first, int64_t end)
@@ -38,7 +38,8 @@ static void add(const yoke_kernel_call *call, int64_t first, int64_t end)
             sum = lanes_add(sum, in_get(call, j, i, end));
         }
         if (call->accumulate) {
-            sum = lanes_add(lanes_get((const float *)call->out[0].data + i, end - i, 0.0f), sum);
+            const real *y = call->out[0].data;
+            sum = lanes_add(lanes_get_real(y + i, end - i, 0.0f), sum);
         }
         out_put(call, 0, i, end, sum);
     }
@@ -58,12 +59,12 @@ void YOKE_VECTOR_NAME(add_bias)(const yoke_kernel_call *call)
 #pragma omp parallel for schedule(static) if (rows > grain)
     for (int64_t first = 0; first < rows; first += grain) {
         for (int64_t row = first; row < smaller(first + grain, rows); row++) {
-            const float *a = (const float *)call->in[0].data + row * width;
-            float *y = (float *)call->out[0].data + row * width;
+            const real *a = (const real *)call->in[0].data + row * width;
+            real *y = (real *)call->out[0].data + row * width;
             for (int64_t c = 0; c < width; c += LANES) {
-                lanes sum = lanes_add(lanes_get(a + c, width - c, 0.0f),
+                lanes sum = lanes_add(lanes_get_real(a + c, width - c, 0.0f),
                                       lanes_get(bias + c, width - c, 0.0f));
-                lanes_put(y + c, width - c, sum);
+                lanes_put_real(y + c, width - c, sum);
             }
         }
     }

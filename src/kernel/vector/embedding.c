@@ -2,7 +2,7 @@
  * Embedding and its gradient; ref/embedding.c says what they are. The gradient is dealt to the threads by columns, so each
  * adds the tokens of its columns in ascending order.
  */
-#include "kernel/vector/vector.h"
+#include "kernel/vector/real.h"
 
 enum { STRIP = 64 }; /* columns of the gradient in a unit of work */
 
@@ -12,18 +12,15 @@ void YOKE_VECTOR_NAME(embedding)(const yoke_kernel_call *call)
     const int32_t *ids = call->in[1].data;
     int64_t width = yoke_piece_columns(table);
     int64_t n_tokens = yoke_piece_elements(&call->in[1]);
-    size_t row_bytes = (size_t)width * sizeof(float);
-    if (width == 0) {
-        return;
-    }
 #pragma omp parallel for schedule(static) if (n_tokens > grain_rows(width))
     for (int64_t i = 0; i < n_tokens; i++) {
-        float *y = (float *)call->out[0].data + i * width;
+        real *y = (real *)call->out[0].data + i * width;
         int64_t row = ids[i] - table->shard.offset[0];
-        if (row >= 0 && row < table->shard.extent[0]) {
-            memcpy(y, (const float *)table->data + row * width, row_bytes);
-        } else {
-            memset(y, 0, row_bytes);
+        bool is_here = row >= 0 && row < table->shard.extent[0];
+        const float *from = is_here ? (const float *)table->data + row * width : NULL;
+        for (int64_t d = 0; d < width; d += LANES) {
+            lanes element = from ? lanes_get(from + d, width - d, 0.0f) : lanes_set(0.0f);
+            lanes_put_real(y + d, width - d, element);
         }
     }
 }
@@ -53,11 +50,11 @@ void YOKE_VECTOR_NAME(embedding_grad)(const yoke_kernel_call *call)
             if (row < 0 || row >= shard->extent[0]) {
                 continue;
             }
-            const float *dy = (const float *)call->in[1].data + i * width;
+            const real *dy = (const real *)call->in[1].data + i * width;
             float *dtable = (float *)call->out[0].data + row * width;
             for (int64_t d = column; d < end; d += LANES) {
                 lanes sum = lanes_add(lanes_get(dtable + d, end - d, 0.0f),
-                                      lanes_get(dy + d, end - d, 0.0f));
+                                      lanes_get_real(dy + d, end - d, 0.0f));
                 lanes_put(dtable + d, end - d, sum);
             }
         }

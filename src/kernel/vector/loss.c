@@ -1,7 +1,7 @@
 /*
  * The parts of cross entropy that read the logits; ref/loss.c says what they are. Rows are dealt to the threads.
  */
-#include "kernel/vector/vector.h"
+#include "kernel/vector/real.h"
 
 enum { CHUNK = 512 }; /* exponentials summed in float before they go to a double */
 
@@ -12,23 +12,23 @@ void YOKE_VECTOR_NAME(row_max)(const yoke_kernel_call *call)
     int64_t rows = yoke_piece_rows(&call->in[0]);
 #pragma omp parallel for schedule(static) if (rows > grain_rows(width))
     for (int64_t row = 0; row < rows; row++) {
-        const float *logits = (const float *)call->in[0].data + row * width;
+        const real *logits = (const real *)call->in[0].data + row * width;
         lanes best = lanes_set(-INFINITY);
         for (int64_t v = 0; v < width; v += LANES) {
-            best = lanes_max(best, lanes_get(logits + v, width - v, -INFINITY));
+            best = lanes_max(best, lanes_get_real(logits + v, width - v, -INFINITY));
         }
         max[row] = lanes_highest(best);
     }
 }
 
-static double sum_exp(const float *logits, int64_t width, float max)
+static double sum_exp(const real *logits, int64_t width, float max)
 {
     double total = 0.0;
     for (int64_t first = 0; first < width; first += CHUNK) {
         int64_t n = smaller(CHUNK, width - first);
         lanes sum = lanes_set(0.0f);
         for (int64_t v = 0; v < n; v += LANES) {
-            lanes logit = lanes_get(logits + first + v, n - v, -INFINITY);
+            lanes logit = lanes_get_real(logits + first + v, n - v, -INFINITY);
             sum = lanes_add(sum, lanes_exp(lanes_sub(logit, lanes_set(max))));
         }
         total += (double)lanes_sum(sum);
@@ -44,7 +44,7 @@ void YOKE_VECTOR_NAME(row_sum_exp)(const yoke_kernel_call *call)
     int64_t rows = yoke_piece_rows(&call->in[0]);
 #pragma omp parallel for schedule(static) if (rows > grain_rows(width))
     for (int64_t row = 0; row < rows; row++) {
-        const float *logits = (const float *)call->in[0].data + row * width;
+        const real *logits = (const real *)call->in[0].data + row * width;
         sum[row] = (float)sum_exp(logits, width, max[row]);
     }
 }
@@ -59,21 +59,25 @@ void YOKE_VECTOR_NAME(cross_entropy_grad)(const yoke_kernel_call *call)
     int64_t rows = width > 0 ? yoke_piece_rows(&call->in[0]) : 0;
 #pragma omp parallel for schedule(static) if (rows > grain_rows(width))
     for (int64_t row = 0; row < rows; row++) {
-        const float *logits = (const float *)call->in[0].data + row * width;
-        float *dlogits = (float *)call->out[0].data + row * width;
+        const real *logits = (const real *)call->in[0].data + row * width;
+        real *dlogits = (real *)call->out[0].data + row * width;
         int64_t column = labels[row] - call->in[0].shard.offset[2];
         if (labels[row] < 0) {
             memset(dlogits, 0, (size_t)width * sizeof(*dlogits));
             continue;
         }
         lanes factor = lanes_set(dloss[0] / sum[row]);
+        /* Its own logit is read before dlogits may take its place, and its gradient rounded once. */
+        bool is_here = column >= 0 && column < width;
+        float own = is_here ? real_widen(logits[column]) : 0.0f;
         for (int64_t v = 0; v < width; v += LANES) {
-            lanes logit = lanes_get(logits + v, width - v, 0.0f);
+            lanes logit = lanes_get_real(logits + v, width - v, 0.0f);
             lanes p = lanes_exp(lanes_sub(logit, lanes_set(max[row])));
-            lanes_put(dlogits + v, width - v, lanes_mul(p, factor));
+            lanes_put_real(dlogits + v, width - v, lanes_mul(p, factor));
         }
-        if (column >= 0 && column < width) {
-            dlogits[column] -= dloss[0];
+        if (is_here) {
+            lanes p = lanes_mul(lanes_exp(lanes_set(own - max[row])), factor);
+            dlogits[column] = real_round(p.low[0] - dloss[0]);
         }
     }
 }

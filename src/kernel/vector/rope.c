@@ -1,7 +1,7 @@
 /*
  * Rotary position embedding; ref/rope.c says what it is. Angles are computed in double, once for a token and all its heads.
  */
-#include "kernel/vector/vector.h"
+#include "kernel/vector/real.h"
 
 enum { CHUNK = 64 }; /* pairs whose sines are held at a time */
 
@@ -10,16 +10,17 @@ typedef struct rotation {
     int64_t n;
 } rotation;
 
-static void rotate(const float *a, float *y, int64_t half, const rotation *by)
+static void rotate(const real *a, real *y, int64_t half, const rotation *by)
 {
     for (int64_t i = 0; i < by->n; i += LANES) {
         int64_t n = by->n - i;
         lanes cosine = lanes_get(by->cosine + i, n, 0.0f);
         lanes sine = lanes_get(by->sine + i, n, 0.0f);
-        lanes first = lanes_get(a + i, n, 0.0f);
-        lanes second = lanes_get(a + half + i, n, 0.0f);
-        lanes_put(y + i, n, lanes_sub(lanes_mul(first, cosine), lanes_mul(second, sine)));
-        lanes_put(y + half + i, n, lanes_add(lanes_mul(second, cosine), lanes_mul(first, sine)));
+        lanes first = lanes_get_real(a + i, n, 0.0f);
+        lanes second = lanes_get_real(a + half + i, n, 0.0f);
+        lanes_put_real(y + i, n, lanes_sub(lanes_mul(first, cosine), lanes_mul(second, sine)));
+        lanes_put_real(y + half + i, n,
+                       lanes_add(lanes_mul(second, cosine), lanes_mul(first, sine)));
     }
 }
 
@@ -45,7 +46,7 @@ void YOKE_VECTOR_NAME(rope)(const yoke_kernel_call *call)
             }
             for (int64_t h = 0; h < n_heads; h++) {
                 int64_t first = (i * n_heads + h) * width + pair;
-                rotate((const float *)call->in[0].data + first, (float *)call->out[0].data + first,
+                rotate((const real *)call->in[0].data + first, (real *)call->out[0].data + first,
                        half, &by);
             }
         }

@@ -29,4 +29,10 @@ const yoke_kernel_set SET_NAME(YOKE_ISA) = {
             YOKE_VECTOR_LIST(YOKE_VECTOR_ROW)
 #undef YOKE_VECTOR_ROW
         },
+    .run_narrow =
+        {
+#define YOKE_VECTOR_ROW(upper, lower) [YOKE_OP_##upper] = YOKE_VECTOR_NAME(narrow_##lower),
+            YOKE_VECTOR_NARROW_LIST(YOKE_VECTOR_ROW)
+#undef YOKE_VECTOR_ROW
+        },
 };

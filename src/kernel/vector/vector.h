@@ -2,7 +2,7 @@
  * Sixteen floats at a time, in plain C: what all vectorised kernels are written in.
  *
  * Every file of this folder is compiled once for each instruction set, with YOKE_ISA its name; exported names carry it
- * (YOKE_VECTOR_NAME). `lanes` is one register of AVX-512 or two of AVX2, so both sets add in the same order and give the
+ * (YOKE_VECTOR_NAME). Those whose operands may be bf16 are compiled once more, see real.h. `lanes` is one register of AVX-512 or two of AVX2, so both sets add in the same order and give the
  * same bits. Only what the language has no word for is an intrinsic: fused multiply-add, square root, broadcast.
  */
 #ifndef YOKE_KERNEL_VECTOR_VECTOR_H
@@ -17,10 +17,27 @@
 
 #define YOKE_VECTOR_PASTE_(isa, name) yoke_##isa##_##name
 #define YOKE_VECTOR_PASTE(isa, name)  YOKE_VECTOR_PASTE_(isa, name)
-#define YOKE_VECTOR_NAME(name)        YOKE_VECTOR_PASTE(YOKE_ISA, name)
+#if defined(YOKE_NARROW)
+#define YOKE_VECTOR_NAME(name) YOKE_VECTOR_PASTE(YOKE_ISA, narrow_##name)
+#else
+#define YOKE_VECTOR_NAME(name) YOKE_VECTOR_PASTE(YOKE_ISA, name)
+#endif
 
-/* X(enumerator, name): the operators that the vector sets have. */
+/* X(enumerator, name): the operators that the vector sets have, those also for bf16 apart. */
 #define YOKE_VECTOR_LIST(X)                                                                        \
+    YOKE_VECTOR_NARROW_LIST(X)                                                                     \
+    X(ATTENTION, attention)                                                                        \
+    X(ATTENTION_GRAD, attention_grad)                                                              \
+    X(ATTENTION_COMBINE, attention_combine)                                                        \
+    X(DROPOUT, dropout)                                                                            \
+    X(JITTER, jitter)                                                                              \
+    X(DISPATCH, dispatch)                                                                          \
+    X(COMBINE, combine)                                                                            \
+    X(COMBINE_GRAD, combine_grad)                                                                  \
+    X(SUM_SQUARES, sum_squares)                                                                    \
+    X(ADAMW, adamw)
+
+#define YOKE_VECTOR_NARROW_LIST(X)                                                                 \
     X(EMBEDDING, embedding)                                                                        \
     X(EMBEDDING_GRAD, embedding_grad)                                                              \
     X(ADD_BIAS, add_bias)                                                                          \
@@ -33,30 +50,24 @@
     X(RMS_NORM_GRAD, rms_norm_grad)                                                                \
     X(RMS_NORM_GRAD_GAIN, rms_norm_grad_gain)                                                      \
     X(ROPE, rope)                                                                                  \
-    X(ATTENTION, attention)                                                                        \
-    X(ATTENTION_GRAD, attention_grad)                                                              \
-    X(ATTENTION_COMBINE, attention_combine)                                                        \
     X(GELU, gelu)                                                                                  \
     X(GELU_GRAD, gelu_grad)                                                                        \
     X(GELU_ERF, gelu_erf)                                                                          \
     X(GELU_ERF_GRAD, gelu_erf_grad)                                                                \
     X(SWIGLU, swiglu)                                                                              \
     X(SWIGLU_GRAD, swiglu_grad)                                                                    \
-    X(DROPOUT, dropout)                                                                            \
-    X(JITTER, jitter)                                                                              \
-    X(DISPATCH, dispatch)                                                                          \
-    X(COMBINE, combine)                                                                            \
-    X(COMBINE_GRAD, combine_grad)                                                                  \
     X(ROW_MAX, row_max)                                                                            \
     X(ROW_SUM_EXP, row_sum_exp)                                                                    \
-    X(CROSS_ENTROPY_GRAD, cross_entropy_grad)                                                      \
-    X(SUM_SQUARES, sum_squares)                                                                    \
-    X(ADAMW, adamw)
+    X(CROSS_ENTROPY_GRAD, cross_entropy_grad)
 
 #define YOKE_VECTOR_DECLARE(upper, lower)                                                          \
-    void YOKE_VECTOR_NAME(lower)(const yoke_kernel_call *call);
+    void YOKE_VECTOR_PASTE(YOKE_ISA, lower)(const yoke_kernel_call *call);
+#define YOKE_VECTOR_DECLARE_NARROW(upper, lower)                                                   \
+    void YOKE_VECTOR_PASTE(YOKE_ISA, narrow_##lower)(const yoke_kernel_call *call);
 YOKE_VECTOR_LIST(YOKE_VECTOR_DECLARE)
+YOKE_VECTOR_NARROW_LIST(YOKE_VECTOR_DECLARE_NARROW)
 #undef YOKE_VECTOR_DECLARE
+#undef YOKE_VECTOR_DECLARE_NARROW
 
 enum {
     LANES = 16,
