@@ -508,9 +508,31 @@ static void test_command_line(void **state)
     cli_place_destroy(place);
 }
 
+/* Norms stand behind the sums here, so the gradient of a layer's input adds partial sums of q, k and v
+ * to a whole one from the stream: still one all_reduce for each half of a layer and direction. */
+static void test_one_reduction_for_each_half(void **state)
+{
+    (void)state;
+    const session_case c = {.preset = "bert-tiny", .keys = "num_hidden_layers=3", .mesh = "tp=2"};
+    scene s;
+    scene_open(&s, &c);
+    scene_plan(&s);
+    const yoke_graph *graph = yoke_session_graph(s.session);
+    int n[YOKE_REGION_TAIL + 1] = {0};
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const yoke_node *node = &graph->nodes[i];
+        const char *dims = graph->values[node->in[0]].dims;
+        n[node->region] += node->conversion == YOKE_CONVERT_ALL_REDUCE && strcmp(dims, "btd") == 0;
+    }
+    assert_int_equal(n[YOKE_REGION_FORWARD], 2 * 3 + 1);  /* and the embedding */
+    assert_int_equal(n[YOKE_REGION_BACKWARD], 2 * 3 + 1); /* and the head */
+    scene_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_reduction_for_each_half),
         cmocka_unit_test(test_logits_equal_the_twins),
         cmocka_unit_test(test_a_token_sees_later_ones),
         cmocka_unit_test(test_each_gelu_has_its_own_gradient),

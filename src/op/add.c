@@ -1,5 +1,6 @@
 /* Addition of tensors of equal dims: the residual stream, and the sum of the gradients that meet in
- * a value. */
+ * a value. Where some of them are partial sums, one that is whole may be counted once among them, so
+ * that one reduction serves all. */
 #include <string.h>
 #include "op/op.h"
 
@@ -34,6 +35,7 @@ const yoke_op_def yoke_op_add = {
     .stream = true,
     .passes_pin = true,
     .spans = true,
+    .masks = true,
     .gradient = gradient,
     .accumulates = true,
     .cheap = true,
