@@ -5,6 +5,7 @@
 /* labels: threads */
 /* Affinity is not in POSIX. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -126,7 +127,25 @@ static void test_an_imagined_machine_binds_nothing(void **state)
     yoke_placement_destroy(placement);
 }
 
-/* As under taskset: only the last processor of this process may be used. */
+/* As taskset does, for every thread of this process: a sanitizer has one of its own. */
+static bool confine(size_t cpu)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    DIR *tasks = opendir("/proc/self/task");
+    bool good = tasks != NULL;
+    for (struct dirent *task = good ? readdir(tasks) : NULL; task; task = readdir(tasks)) {
+        pid_t id = (pid_t)strtol(task->d_name, NULL, 10);
+        good = good && (id == 0 || sched_setaffinity(id, sizeof one, &one) == 0);
+    }
+    if (tasks) {
+        (void)closedir(tasks);
+    }
+    return good;
+}
+
+/* Only the last processor of this process may be used. */
 static void test_a_narrower_choice_of_the_user_holds(void **state)
 {
     (void)state;
@@ -137,15 +156,11 @@ static void test_a_narrower_choice_of_the_user_holds(void **state)
     }
     pid_t child = fork();
     if (child == 0) {
-        cpu_set_t one;
         char set[64];
         char wanted[16];
-        CPU_ZERO(&one);
-        CPU_SET(last, &one);
         yoke_placement *placement = NULL;
         yoke_placement_request request = {.wanted = "auto", .n_ranks = 1, .n_threads = 1};
-        bool good = sched_setaffinity(0, sizeof one, &one) == 0 &&
-                    !yoke_placement_create(&request, &placement);
+        bool good = confine(last) && !yoke_placement_create(&request, &placement);
         (void)snprintf(wanted, sizeof wanted, "%zu", last);
         _exit(good && strcmp(yoke_placement_print(placement, 0, set, sizeof set), wanted) == 0 ? 0
                                                                                                : 1);
