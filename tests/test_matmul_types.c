@@ -181,8 +181,8 @@ static const yoke_multiplier *multiplier_bf16(void)
 static void run_all(matmul_case *c, const char *what)
 {
     char text[160];
-    yoke_kernel ref = yoke_kernel_set_find("ref")->run[YOKE_OP_MATMUL];
-    yoke_kernel fast = yoke_kernel_set_find("onednn")->run[YOKE_OP_MATMUL];
+    yoke_kernel ref = yoke_kernel_set_find("ref")->run_narrow[YOKE_OP_MATMUL];
+    yoke_kernel fast = yoke_kernel_set_find("onednn")->run_narrow[YOKE_OP_MATMUL];
     case_reset(c);
     ref(&c->call);
     (void)snprintf(text, sizeof text, "%s, ref", what);

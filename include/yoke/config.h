@@ -26,6 +26,8 @@ extern "C" {
     X(TEXT, context_parallel, "gather", "", "along cp, attention: gather, heads or ring")          \
     X(TEXT, dtype, "f32", "",                                                                      \
       "of activations: f32 or bf16; parameters, their gradients and the optimizer stay f32")       \
+    X(TEXT, matmul, "auto", "",                                                                    \
+      "products of bf16: in f32 or bf16; auto: a measurement at start finds the faster")           \
     X(TEXT, recompute, "none", "",                                                                 \
       "activations in the backward pass: none, selective, full, or bytes a stage may keep (2GiB)") \
     X(TEXT, model, "gpt2-mini", "", "a preset, or the path of a HuggingFace config.json")          \

@@ -121,7 +121,8 @@ yoke_rank_bytes yoke_session_bytes(const yoke_session *session, int rank);
 
 /* Multiply-adds of a step count two; all ranks. */
 double yoke_session_step_flops(const yoke_session *session);
-/* FLOP/s of plain matrix products on the threads of the run, all ranks at once; half a second. */
+/* FLOP/s of plain matrix products on the threads of the run, all ranks at once; half a second. Where
+ * activations are bf16, the better of those products and of f32 ones. */
 yoke_status yoke_session_matmul_rate(yoke_session *session, double *flops_per_s) YOKE_MUST_USE;
 
 /* Of training; borrowed. The graph has its layouts. */

@@ -154,6 +154,20 @@ static json_t *exposed_seconds(const yoke_run_result *run)
     return axes;
 }
 
+/* In which type products are multiplied, and the rates that decided it: null where none were taken. */
+static json_t *products(const yoke_session *session)
+{
+    const yoke_multiply *m = &session->multiply;
+    bool measured = m->f32_flops_per_s > 0.0;
+    json_t *found = json_object();
+    (void)json_object_set_new(found, "type", json_string(m->in_bf16 ? "bf16" : "f32"));
+    (void)json_object_set_new(found, "f32_gflops",
+                              measured ? yoke_json_real(m->f32_flops_per_s / 1e9) : json_null());
+    (void)json_object_set_new(found, "bf16_gflops",
+                              measured ? yoke_json_real(m->bf16_flops_per_s / 1e9) : json_null());
+    return found;
+}
+
 static void report(const train_state *training, json_t *result)
 {
     const yoke_session *session = training->setup.session;
@@ -171,6 +185,7 @@ static void report(const train_state *training, json_t *result)
     (void)json_object_set_new(result, "peak_bytes", list_bytes(session, false));
     (void)json_object_set_new(result, "planned_bytes", list_bytes(session, true));
     (void)json_object_set_new(result, "step_allocations", json_integer(run->step_allocations));
+    (void)json_object_set_new(result, "matmul", products(session));
     (void)json_object_set_new(result, "run_dir", yoke_json_text(training->folder.path));
 }
 

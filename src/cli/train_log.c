@@ -73,6 +73,11 @@ static void print_ranks(const yoke_setup *setup)
     (void)printf("ranks    %d %s with %ld thread%s, kernels %s\n", n_ranks, home, threads,
                  threads == 1 ? "" : "s", config->kernels);
     (void)printf("cores    %s\n", yoke_placement_text(setup->session->placement));
+    if (yoke_session_is_narrow(setup->session)) {
+        char text[128];
+        (void)printf("products %s\n",
+                     yoke_session_multiply_text(setup->session, text, (int)sizeof text));
+    }
 }
 
 static void print_header(const yoke_setup *setup, double flops_per_s)

@@ -144,6 +144,7 @@ static yoke_status check_names(const yoke_config *config)
 {
     static const char *const homes[] = {"processes", "threads"};
     static const char *const dtypes[] = {"f32", "bf16"};
+    static const char *const matmuls[] = {"auto", "f32", "bf16"};
     static const char *const contexts[] = {"gather", "heads", "ring"};
     static const char *const placements[] = {
 #define NAME(name) #name,
@@ -159,6 +160,7 @@ static yoke_status check_names(const yoke_config *config)
     yoke_kernel kernels[YOKE_N_OPS];
     YOKE_TRY(check_name("ranks", config->ranks, homes, COUNT(homes)));
     YOKE_TRY(check_name("dtype", config->dtype, dtypes, COUNT(dtypes)));
+    YOKE_TRY(check_name("matmul", config->matmul, matmuls, COUNT(matmuls)));
     YOKE_TRY(check_name("context_parallel", config->context_parallel, contexts, COUNT(contexts)));
     YOKE_TRY(check_name("placement", config->placement, placements, COUNT(placements)));
     YOKE_TRY(check_name("lr_schedule", config->lr_schedule, rates, COUNT(rates)));
@@ -242,6 +244,22 @@ static yoke_status check_evaluation(const yoke_config *config)
     return YOKE_OK;
 }
 
+static yoke_status check_matmul(const yoke_config *config)
+{
+    bool wants_bf16 = strcmp(config->matmul, "bf16") == 0;
+    if (wants_bf16 && strcmp(config->dtype, "bf16") != 0) {
+        return YOKE_FAIL(YOKE_BAD_INPUT,
+                         "matmul is bf16, but dtype %s stores nothing in bf16; use dtype=bf16 or "
+                         "matmul=auto",
+                         config->dtype);
+    }
+    if (wants_bf16 && strcmp(config->kernels, "ref") == 0) {
+        return YOKE_FAIL(YOKE_BAD_INPUT, "matmul is bf16, but kernels ref sum in double; use "
+                                         "kernels=auto or matmul=auto");
+    }
+    return YOKE_OK;
+}
+
 yoke_status yoke_config_check(const yoke_config *config)
 {
     yoke_mesh mesh;
@@ -249,6 +267,7 @@ yoke_status yoke_config_check(const yoke_config *config)
     YOKE_TRY(check_ints(config));
     YOKE_TRY(check_reals(config));
     YOKE_TRY(check_names(config));
+    YOKE_TRY(check_matmul(config));
     YOKE_TRY(check_batch(config));
     YOKE_TRY(check_rates(config));
     YOKE_TRY(check_evaluation(config));

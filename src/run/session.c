@@ -265,6 +265,7 @@ yoke_status yoke_session_allocate(yoke_session *session)
     YOKE_TRY(check_ranks(session));
     YOKE_TRY(place(session));
     YOKE_TRY(check_memory(session));
+    YOKE_TRY(yoke_session_multiply_choose(session));
     yoke_status status = map_slabs(session);
     if (status) { /* all or none: the next call tries again */
         unmap_slabs(session);

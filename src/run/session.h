@@ -16,6 +16,12 @@ typedef struct yoke_session_plan {
     yoke_program_set *set;
 } yoke_session_plan;
 
+/* Of products whose operands are stored in bf16; the rates are 0 where nothing was measured. */
+typedef struct yoke_multiply {
+    bool chosen, in_bf16;
+    double f32_flops_per_s, bf16_flops_per_s;
+} yoke_multiply;
+
 struct yoke_session {
     yoke_config config;
     yoke_model_config model;
@@ -30,7 +36,8 @@ struct yoke_session {
     size_t *slab_bytes;
     yoke_rank_bytes *bytes;
     yoke_placement *placement; /* NULL before the slabs are mapped */
-    bool initialised;          /* the parameters hold values */
+    yoke_multiply multiply;
+    bool initialised; /* the parameters hold values */
 };
 
 int yoke_session_cores(void); /* of the machine */
@@ -50,6 +57,18 @@ yoke_status yoke_session_allocate(yoke_session *session) YOKE_MUST_USE;
 
 /* Makes a rank's slab at least so large, mapped or not yet; what it holds stays. Between runs. */
 yoke_status yoke_session_enlarge(yoke_session *session, int rank, size_t bytes) YOKE_MUST_USE;
+
+/* --- multiply.c --- */
+
+bool yoke_session_is_narrow(const yoke_session *session); /* activations are stored in bf16 */
+
+/* Chooses, once, in which type products of bf16 operands are multiplied; may take some tens of
+ * milliseconds. YOKE_BAD_INPUT if this processor cannot do what the config wants. */
+yoke_status yoke_session_multiply_choose(yoke_session *session) YOKE_MUST_USE;
+/* The part that measures: the session's kernel against another one for the same products. */
+yoke_status yoke_session_multiply_measure(yoke_session *session, yoke_kernel in_bf16) YOKE_MUST_USE;
+/* The choice and why: "bf16: measured 421 GFLOP/s in bf16, 207 in f32". After it was made. */
+const char *yoke_session_multiply_text(const yoke_session *session, char *text, int text_bytes);
 
 /* The world of the ranks: its groups are those of the session's plans, one after the other. */
 yoke_status yoke_session_world_create(const yoke_session *session, size_t user_bytes,

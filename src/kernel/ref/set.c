@@ -13,10 +13,9 @@ const yoke_kernel_set yoke_kernel_set_ref = {
             YOKE_OP_LIST(YOKE_REF_ROW)
 #undef YOKE_REF_ROW
         },
-    .run_narrow =
-        {
+    .run_narrow = {[YOKE_OP_MATMUL] = yoke_ref_matmul, /* reads the type of each operand */
 #define YOKE_REF_ROW(upper, lower) [YOKE_OP_##upper] = yoke_ref_narrow_##lower,
-            YOKE_REF_NARROW_LIST(YOKE_REF_ROW)
+                   YOKE_REF_NARROW_LIST(YOKE_REF_ROW)
 #undef YOKE_REF_ROW
-        },
+    },
 };
