@@ -191,7 +191,8 @@ static int64_t find_over(int rank, yoke_axis axis, int nth)
 static blame swapped_collectives(void)
 {
     int64_t before = find(4, YOKE_OPCODE_COLLECTIVE, 0);
-    for (int nth = 1; program(4)->instructions[before + 1].opcode != YOKE_OPCODE_COLLECTIVE; nth++) {
+    for (int nth = 1; program(4)->instructions[before + 1].opcode != YOKE_OPCODE_COLLECTIVE;
+         nth++) {
         before = find(4, YOKE_OPCODE_COLLECTIVE, nth);
     }
     move(4, before + 1, before);

@@ -62,7 +62,8 @@ const char *yoke_layout_print(yoke_layout layout, char *buffer, int buffer_bytes
             if (layout.turn[a]) {
                 snprintf(turn, sizeof turn, "+%d", layout.turn[a]);
             }
-            used += snprintf(at, room, "%s%s:S%d%s", gap, yoke_axis_name((yoke_axis)a), place, turn);
+            used +=
+                snprintf(at, room, "%s%s:S%d%s", gap, yoke_axis_name((yoke_axis)a), place, turn);
         } else if (place != YOKE_REPLICATED) {
             used += snprintf(at, room, "%s%s:%s", gap, yoke_axis_name((yoke_axis)a),
                              place == YOKE_PARTIAL_MAX ? "Pmax" : "P");

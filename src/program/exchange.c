@@ -66,15 +66,16 @@ static void send_to(yoke_lowering *low, yoke_value value, int stage)
     if (!(low->distant[value] >> stage & 1)) {
         limit_sends(low, value, stage);
     }
-    int transfer = add_transfer(low, (yoke_program_transfer){
-                                         .kind = YOKE_EXCHANGE_SEND,
-                                         .axis = YOKE_AXIS_PP,
-                                         .value = value,
-                                         .stage = stage,
-                                         .elements = yoke_shape_elements(&low->program->buffers[buffer].shape),
-                                         .in = buffer,
-                                         .out = YOKE_NO_BUFFER,
-                                     });
+    int transfer =
+        add_transfer(low, (yoke_program_transfer){
+                              .kind = YOKE_EXCHANGE_SEND,
+                              .axis = YOKE_AXIS_PP,
+                              .value = value,
+                              .stage = stage,
+                              .elements = yoke_shape_elements(&low->program->buffers[buffer].shape),
+                              .in = buffer,
+                              .out = YOKE_NO_BUFFER,
+                          });
     start(low, YOKE_OPCODE_SEND, transfer);
     low->pending = yoke_arena_grow(low->set->arena, low->pending, low->n_pending,
                                    &low->pending_capacity, sizeof *low->pending);
@@ -98,15 +99,16 @@ int yoke_lowering_receive(yoke_lowering *low, yoke_value value, int microbatch)
     int microbatch_at_hand = low->microbatch;
     low->microbatch = microbatch;
     int buffer = yoke_lowering_buffer_add(low, value, microbatch, YOKE_NO_BUFFER);
-    int transfer = add_transfer(low, (yoke_program_transfer){
-                                         .kind = YOKE_EXCHANGE_RECV,
-                                         .axis = YOKE_AXIS_PP,
-                                         .value = value,
-                                         .stage = stage,
-                                         .elements = yoke_shape_elements(&low->program->buffers[buffer].shape),
-                                         .in = YOKE_NO_BUFFER,
-                                         .out = buffer,
-                                     });
+    int transfer =
+        add_transfer(low, (yoke_program_transfer){
+                              .kind = YOKE_EXCHANGE_RECV,
+                              .axis = YOKE_AXIS_PP,
+                              .value = value,
+                              .stage = stage,
+                              .elements = yoke_shape_elements(&low->program->buffers[buffer].shape),
+                              .in = YOKE_NO_BUFFER,
+                              .out = buffer,
+                          });
     start(low, YOKE_OPCODE_RECV, transfer);
     low->microbatch = microbatch_at_hand;
     return transfer;

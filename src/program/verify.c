@@ -118,8 +118,8 @@ static yoke_status check_piece(const yoke_verify *verify, int rank, int id)
                                 buffer->value, (long long)set->graph->n_values);
     }
     yoke_shard shard = yoke_program_shard(set, rank, buffer->value);
-    int64_t bytes = yoke_shard_elements(&shard) *
-                    yoke_dtype_bytes(set->graph->values[buffer->value].dtype);
+    int64_t bytes =
+        yoke_shard_elements(&shard) * yoke_dtype_bytes(set->graph->values[buffer->value].dtype);
     yoke_verify_text tensor;
     if (!has_extents(&buffer->shape, &shard)) {
         return yoke_verify_fail(verify, rank, buffer->first,

@@ -57,9 +57,9 @@ typedef enum yoke_transfer_kind {
  * send: `in`; recv: `out`; `elements` of them, to or from rank `peer`. */
 typedef struct yoke_transfer {
     yoke_transfer_kind kind;
-    int group; /* collectives: index in the world's list of groups */
-    int peer;  /* send, recv: a rank; broadcast: a member's index */
-    int tag;   /* must be equal at both ends; for error messages and checks */
+    int group;        /* collectives: index in the world's list of groups */
+    int peer;         /* send, recv: a rank; broadcast: a member's index */
+    int tag;          /* must be equal at both ends; for error messages and checks */
     yoke_dtype dtype; /* likewise; the zero value is float32 */
     int64_t elements;
     const void *in;
