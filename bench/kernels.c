@@ -1,6 +1,6 @@
 /*
  * bench/kernels [threads]: what each kernel of each set does in a GPT-2 124M step of 4 x 256 tokens, against the rates of
- * this machine: copies of memory, and square matrix products.
+ * this machine: copies of memory, and square matrix products. Rows of "bf16" are of operands stored so.
  *
  * Bytes are those of all operands, once (twice if written in place); flops those of the mathematics, causal attention
  * counted whole. Rates are the best of several runs. ref is left out where it would take many seconds.
@@ -9,11 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/bf16.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "kernel/kernel.h"
 #include "kernel/piece.h"
 #include "kernel/sets.h"
+#include "op/op.h"
 
 enum { MAX_IN = 6, MAX_OUT = 3, N = 1024 };
 
@@ -198,23 +200,26 @@ static const bench benches[] = {
     {"adamw", YOKE_OP_ADAMW, {"vd", "vd", "vd", "vd", "c"}, {NULL}, .updates = 7, .whole = ""},
 };
 
-static yoke_tensor tensor_create(const char *letters, bool whole)
+static yoke_tensor tensor_create(const char *letters, yoke_dtype dtype)
 {
-    yoke_tensor tensor = {.shard = {.n_dims = (int)strlen(letters)}};
+    yoke_tensor tensor = {.shard = {.n_dims = (int)strlen(letters)}, .dtype = dtype};
     for (int i = 0; letters[i]; i++) {
         tensor.shard.extent[i] = extent_of(letters[i]);
     }
     int64_t n = yoke_piece_elements(&tensor);
-    tensor.data = yoke_block_alloc((size_t)n * sizeof(float));
+    tensor.data = yoke_block_alloc((size_t)(n * yoke_dtype_bytes(dtype)));
     if (!tensor.data) {
-        fprintf(stderr, "no memory for %lld floats\n", (long long)n);
+        fprintf(stderr, "no memory for %lld elements\n", (long long)n);
         exit(1);
     }
     for (int64_t i = 0; i < n; i++) {
-        if (whole) {
+        float element = (float)(1 + i * 7 % 13) * 0.1f;
+        if (dtype == YOKE_I32) {
             ((int32_t *)tensor.data)[i] = (int32_t)(i * 7 % 256);
+        } else if (dtype == YOKE_BF16) {
+            ((yoke_bf16 *)tensor.data)[i] = yoke_bf16_round(element);
         } else {
-            ((float *)tensor.data)[i] = (float)(1 + i * 7 % 13) * 0.1f;
+            ((float *)tensor.data)[i] = element;
         }
     }
     return tensor;
@@ -246,11 +251,39 @@ static void print_row(const bench *b, const char *set, double bytes, double take
                       const double rates[2])
 {
     double rate = b->flops > 0 ? b->flops / taken_s : bytes / taken_s;
-    printf("%-22s%-8s%10.3f ms%9.1f %s%8.0f %%\n", b->label, set, taken_s * 1e3, rate * 1e-9,
+    printf("%-22s%-13s%10.3f ms%9.1f %s%8.0f %%\n", b->label, set, taken_s * 1e3, rate * 1e-9,
            b->flops > 0 ? "GFLOP/s" : "GB/s   ", 100.0 * rate / rates[b->flops > 0]);
 }
 
-static void bench_run(const bench *b, const double rates[2])
+static yoke_dtype dtype_of(const bench *b, int input, bool narrow)
+{
+    if (strchr(b->whole, '0' + input)) {
+        return YOKE_I32;
+    }
+    return narrow && (yoke_op_get(b->op)->narrow_in >> input & 1) ? YOKE_BF16 : YOKE_F32;
+}
+
+/* Creates the operands of a call; returns their bytes. */
+static double operands_create(const bench *b, bool narrow, yoke_kernel_call *call, yoke_tensor *in,
+                              yoke_tensor *out)
+{
+    double bytes = 0.0;
+    for (; call->n_in < MAX_IN && b->in[call->n_in]; call->n_in++) {
+        yoke_tensor *tensor = &in[call->n_in];
+        *tensor = tensor_create(b->in[call->n_in], dtype_of(b, call->n_in, narrow));
+        int times = b->updates >> call->n_in & 1 ? 2 : 1;
+        bytes += (double)(times * yoke_piece_elements(tensor) * yoke_dtype_bytes(tensor->dtype));
+    }
+    for (; call->n_out < MAX_OUT && b->out[call->n_out]; call->n_out++) {
+        bool is_narrow = narrow && (yoke_op_get(b->op)->narrow_out >> call->n_out & 1);
+        yoke_tensor *tensor = &out[call->n_out];
+        *tensor = tensor_create(b->out[call->n_out], is_narrow ? YOKE_BF16 : YOKE_F32);
+        bytes += (double)(yoke_piece_elements(tensor) * yoke_dtype_bytes(tensor->dtype));
+    }
+    return bytes;
+}
+
+static void bench_run(const bench *b, bool narrow, const double rates[2])
 {
     yoke_tensor in[MAX_IN];
     yoke_tensor out[MAX_OUT];
@@ -268,16 +301,7 @@ static void bench_run(const bench *b, const double rates[2])
                                   .optimizer = &optimizer,
                                   .global[0] = {3, {4, 256, 768}}};
     yoke_kernel_call call = {.in = in, .out = out, .attributes = &attributes};
-    double bytes = 0.0;
-    for (; call.n_in < MAX_IN && b->in[call.n_in]; call.n_in++) {
-        in[call.n_in] = tensor_create(b->in[call.n_in], strchr(b->whole, '0' + call.n_in) != NULL);
-        int times = b->updates >> call.n_in & 1 ? 2 : 1;
-        bytes += 4.0 * times * (double)yoke_piece_elements(&in[call.n_in]);
-    }
-    for (; call.n_out < MAX_OUT && b->out[call.n_out]; call.n_out++) {
-        out[call.n_out] = tensor_create(b->out[call.n_out], false);
-        bytes += 4.0 * (double)yoke_piece_elements(&out[call.n_out]);
-    }
+    double bytes = operands_create(b, narrow, &call, in, out);
     if (b->op == YOKE_OP_DISPATCH || b->op == YOKE_OP_COMBINE || b->op == YOKE_OP_COMBINE_GRAD) {
         slots_fill(&in[1]);
     }
@@ -286,9 +310,11 @@ static void bench_run(const bench *b, const double rates[2])
 #define BENCH_SET(name)                                                                            \
     do {                                                                                           \
         const yoke_kernel_set *set = &yoke_kernel_set_##name;                                      \
+        yoke_kernel kernel = narrow ? set->run_narrow[b->op] : set->run[b->op];                    \
         bool is_slow = strcmp(#name, "ref") == 0 && b->flops > ref_max_flops;                      \
-        if (set->run[b->op] && !is_slow && (!set->supported || set->supported())) {                \
-            print_row(b, #name, bytes, best_s(set->run[b->op], &call), rates);                     \
+        if (kernel && !is_slow && (!set->supported || set->supported())) {                         \
+            const char *label = narrow ? #name " bf16" : #name;                                    \
+            print_row(b, label, bytes, best_s(kernel, &call), rates);                              \
         }                                                                                          \
     } while (0);
     YOKE_KERNEL_SET_LIST(BENCH_SET)
@@ -305,8 +331,8 @@ static void bench_run(const bench *b, const double rates[2])
 /* Bytes read and written a second by an element-wise kernel over arrays larger than caches. */
 static double copy_rate(void)
 {
-    yoke_tensor in[2] = {tensor_create("vd", false), {0}};
-    yoke_tensor out = tensor_create("vd", false);
+    yoke_tensor in[2] = {tensor_create("vd", YOKE_F32), {0}};
+    yoke_tensor out = tensor_create("vd", YOKE_F32);
     yoke_attributes attributes = {.sign = 1};
     yoke_kernel chosen[YOKE_N_OPS];
     yoke_status status = yoke_kernel_choose(NULL, chosen);
@@ -332,7 +358,10 @@ int main(int argc, char **argv)
     printf("%d threads: copy %.1f GB/s, matrix product %.1f GFLOP/s\n\n", yoke_kernel_threads_get(),
            rates[0] * 1e-9, rates[1] * 1e-9);
     for (size_t i = 0; i < sizeof benches / sizeof benches[0]; i++) {
-        bench_run(&benches[i], rates);
+        bench_run(&benches[i], false, rates);
+        if (yoke_op_get(benches[i].op)->narrow_in || yoke_op_get(benches[i].op)->narrow_out) {
+            bench_run(&benches[i], true, rates);
+        }
     }
     return 0;
 }
