@@ -34,10 +34,12 @@ static inline int64_t yoke_piece_rows(const yoke_tensor *piece)
     return yoke_piece_product(piece, 0, piece->shard.n_dims - 1);
 }
 
-/* Global row-major index of the first element of local row `row` of a piece that is not empty. */
-static inline uint64_t yoke_piece_global_row(const yoke_shape *global, const yoke_shard *shard,
-                                             int64_t row)
+/* Row-major index of the first element of local row `row` of a piece that is not empty, in the global
+ * tensor with its tokens at their positions. */
+static inline uint64_t yoke_piece_global_row(const yoke_attributes *attributes,
+                                             const yoke_shard *shard, int64_t row)
 {
+    const yoke_shape *global = &attributes->global[0];
     int64_t index = 0;
     int64_t stride = 1;
     for (int dim = shard->n_dims - 1; dim >= 0; dim--) {
@@ -46,7 +48,11 @@ static inline uint64_t yoke_piece_global_row(const yoke_shape *global, const yok
             local = row % shard->extent[dim];
             row /= shard->extent[dim];
         }
-        index += (shard->offset[dim] + local) * stride;
+        int64_t at = shard->offset[dim] + local;
+        if (dim == attributes->order_dim) {
+            at = yoke_order_position(attributes->order, at);
+        }
+        index += at * stride;
         stride *= global->extent[dim];
     }
     return (uint64_t)index;

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "mesh/order.h"
 #include "yoke/graph.h"
 #include "yoke/optimizer.h"
 
@@ -31,6 +32,8 @@ typedef struct yoke_attributes {
     int64_t n_chosen;                      /* router: experts for each token */
     int64_t n_slots;                       /* expert_slots: of each expert and sequence */
     bool causal;                           /* attention: no key behind the query is seen */
+    yoke_order order;                      /* where ordered: of tokens along order_dim */
+    int order_dim;                         /* dim of the first input */
     float decay;                           /* adamw: decoupled weight decay of this parameter */
     yoke_contraction contraction;          /* matmul */
     const yoke_optimizer *optimizer;       /* adamw and its control; lives as long as the graph */

@@ -143,7 +143,8 @@ static void combine_gradient(yoke_graph *graph, const yoke_node *node, const yok
 }
 
 /* A token's slot depends on those before it. */
-const yoke_op_def yoke_op_expert_slots = {.name = "expert_slots", .whole = "t", .cheap = true};
+const yoke_op_def yoke_op_expert_slots = {
+    .name = "expert_slots", .whole = "t", .ordered = true, .cheap = true};
 
 /* Tokens could be divided too, each piece filling its own slots. But then sums of parts would go
  * where tokens go now, and slots are more than tokens. */

@@ -43,6 +43,7 @@ const yoke_op_def yoke_op_dropout = {
     .linear = {1 << 0},
     .reuses = 1 << 0,
     .passes_pin = true,
+    .ordered = true,
     .cheap = true,
     .gradient = gradient,
     .narrow_in = 1 << 0,

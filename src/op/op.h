@@ -34,7 +34,8 @@ typedef struct yoke_op_def {
     bool accumulates; /* the kernel can add to its outputs: over micro-batches */
     bool spans;       /* inputs may live on different pipeline stages: each adds its own part */
     bool masks;       /* a replicated input may be counted on one rank alone (R -> P) */
-    bool cheap;       /* little work for what its outputs fill: rather computed again than kept */
+    bool ordered; /* the result depends on where tokens stand in the sequence: attributes.order */
+    bool cheap;   /* little work for what its outputs fill: rather computed again than kept */
 
     /* A letter that is divided with `letter`, if `n_parts` ranks allow it, or 0. NULL: none. */
     char (*companion)(const yoke_graph *graph, const yoke_node *node, char letter, int n_parts);

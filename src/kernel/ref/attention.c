@@ -9,7 +9,7 @@
  * Query head h uses key/value head h / (n_heads / n_kv_heads), in global numbers (Ainslie et al., "GQA", 2023).
  *
  * A query sees all keys, or the ones at or before it if causal. Positions are global: a piece of q may begin at any
- * token and any head. A query that sees no key has y = 0 and lse = -inf. The key/value head of
+ * token and any head, and tokens may stand in the order of mesh/order.h. Keys are taken by position. A query that sees no key has y = 0 and lse = -inf. The key/value head of
  * each local query head must be here; those that no local query head uses get a gradient of zero: other ranks hold theirs.
  */
 #include "kernel/ref/ref.h"
@@ -21,8 +21,8 @@
 typedef struct query {
     int64_t b, t, h; /* local */
     int64_t kv;      /* local key/value head */
-    int64_t n_keys;  /* local keys that it sees */
-    uint64_t first;  /* dropout index of global key 0 */
+    int64_t n_keys;  /* local keys that it sees: the first by position */
+    uint64_t first;  /* dropout index of the key at position 0 */
 } query;
 
 static query query_get(const yoke_kernel_call *call, int64_t b, int64_t t, int64_t h)
@@ -30,10 +30,9 @@ static query query_get(const yoke_kernel_call *call, int64_t b, int64_t t, int64
     const yoke_attributes *attributes = call->attributes;
     const yoke_shard *q = &call->in[0].shard;
     const yoke_shard *k = &call->in[1].shard;
-    int64_t token = q->offset[1] + t;
+    int64_t token = yoke_order_position(attributes->order, q->offset[1] + t);
     int64_t head = q->offset[2] + h;
-    int64_t n_keys = attributes->causal ? token + 1 - k->offset[1] : k->extent[1];
-    n_keys = n_keys < 0 ? 0 : n_keys;
+    int64_t n_seen = yoke_order_count(attributes->order, k->offset[1], k->extent[1], token);
     int64_t kv = head / (attributes->n_heads / attributes->n_kv_heads) - k->offset[2];
     YOKE_ASSERT(kv >= 0 && kv < k->extent[2]);
     return (query){
@@ -41,7 +40,7 @@ static query query_get(const yoke_kernel_call *call, int64_t b, int64_t t, int64
         .t = t,
         .h = h,
         .kv = kv,
-        .n_keys = n_keys < k->extent[1] ? n_keys : k->extent[1],
+        .n_keys = attributes->causal ? n_seen : k->extent[1],
         .first =
             (uint64_t)((((q->offset[0] + b) * attributes->n_heads + head) * attributes->n_tokens +
                         token) *
@@ -54,9 +53,21 @@ static const float *row_get(const yoke_tensor *piece, const query *row)
     return (const float *)piece->data + yoke_piece_head(piece, row->b, row->t, row->h);
 }
 
-static const float *key_get(const yoke_tensor *piece, const query *row, int64_t s)
+/* The local key that is the s-th by position. */
+static yoke_stretch key_find(const yoke_kernel_call *call, int64_t s)
 {
-    return (const float *)piece->data + yoke_piece_head(piece, row->b, s, row->kv);
+    const yoke_shard *k = &call->in[1].shard;
+    yoke_stretch key = yoke_order_find(call->attributes->order, k->offset[1], k->extent[1], s);
+    key.index -= k->offset[1];
+    return key;
+}
+
+/* Its row of k, input 1, or of v, input 2. */
+static const float *key_get(const yoke_kernel_call *call, int input, const query *row, int64_t s)
+{
+    const yoke_tensor *piece = &call->in[input];
+    int64_t at = yoke_piece_head(piece, row->b, key_find(call, s).index, row->kv);
+    return (const float *)piece->data + at;
 }
 
 static double dot(const float *a, const float *b, int64_t width)
@@ -68,7 +79,7 @@ static double dot(const float *a, const float *b, int64_t width)
     return sum;
 }
 
-/* 0 where the probability of the local key s is dropped, else what it is multiplied by. */
+/* 0 where the probability of the s-th key is dropped, else what it is multiplied by. */
 static double keep_get(const yoke_kernel_call *call, const query *row, int64_t s)
 {
     const yoke_attributes *attributes = call->attributes;
@@ -77,7 +88,7 @@ static double keep_get(const yoke_kernel_call *call, const query *row, int64_t s
     }
     yoke_random_key key =
         yoke_random_stream_hashed(call->seed, attributes->site, call->step, call->microbatch);
-    uint64_t index = row->first + (uint64_t)(call->in[1].shard.offset[1] + s);
+    uint64_t index = row->first + (uint64_t)key_find(call, s).position;
     bool keep = yoke_random_uniform(key, index) >= attributes->rate;
     return keep ? 1.0 / (1.0 - (double)attributes->rate) : 0.0;
 }
@@ -92,7 +103,7 @@ static void attend(const yoke_kernel_call *call, const query *row)
     double *score = call->scratch;
     double max = (double)-INFINITY;
     for (int64_t s = 0; s < row->n_keys; s++) {
-        score[s] = (double)call->attributes->scale * dot(q, key_get(&call->in[1], row, s), width);
+        score[s] = (double)call->attributes->scale * dot(q, key_get(call, 1, row, s), width);
         max = score[s] > max ? score[s] : max;
     }
     double sum = 0.0;
@@ -104,7 +115,7 @@ static void attend(const yoke_kernel_call *call, const query *row)
     for (int64_t x = 0; x < width; x++) {
         double weighted = 0.0;
         for (int64_t s = 0; s < row->n_keys; s++) {
-            weighted += score[s] * (double)key_get(&call->in[2], row, s)[x];
+            weighted += score[s] * (double)key_get(call, 2, row, s)[x];
         }
         y[x] = row->n_keys > 0 ? (float)(weighted / sum) : 0.0f;
     }
@@ -139,10 +150,10 @@ static void attend_grad(const yoke_kernel_call *call, const query *row, double *
         sum[x] = 0.0;
     }
     for (int64_t s = 0; s < row->n_keys; s++) {
-        const float *k = key_get(&call->in[1], row, s);
+        const float *k = key_get(call, 1, row, s);
         double keep = keep_get(call, row, s);
         double p = exp(scale * dot(q, k, width) - lse);
-        double ds = p * (keep * dot(dy, key_get(&call->in[2], row, s), width) - delta);
+        double ds = p * (keep * dot(dy, key_get(call, 2, row, s), width) - delta);
         for (int64_t x = 0; x < width; x++) {
             sum[x] += scale * ds * (double)k[x];
             dk[s * width + x] += scale * ds * (double)q[x];
@@ -154,11 +165,14 @@ static void attend_grad(const yoke_kernel_call *call, const query *row, double *
     }
 }
 
-static void write_key_grads(const yoke_tensor *piece, int64_t b, int64_t kv, const double *sum)
+static void write_key_grads(const yoke_kernel_call *call, int output, const int64_t at[2],
+                            const double *sum)
 {
+    const yoke_tensor *piece = &call->out[output];
     int64_t width = piece->shard.extent[3];
     for (int64_t s = 0; s < piece->shard.extent[1]; s++) {
-        float *row = (float *)piece->data + yoke_piece_head(piece, b, s, kv);
+        float *row =
+            (float *)piece->data + yoke_piece_head(piece, at[0], key_find(call, s).index, at[1]);
         for (int64_t x = 0; x < width; x++) {
             row[x] = (float)sum[s * width + x];
         }
@@ -186,7 +200,8 @@ void yoke_ref_attention_grad(const yoke_kernel_call *call)
                 }
             }
         }
-        write_key_grads(&call->out[1], b, kv, dk);
-        write_key_grads(&call->out[2], b, kv, dv);
+        const int64_t at[2] = {b, kv};
+        write_key_grads(call, 1, at, dk);
+        write_key_grads(call, 2, at, dv);
     }
 }

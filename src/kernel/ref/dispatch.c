@@ -15,7 +15,8 @@ void yoke_ref_expert_slots(const yoke_kernel_call *call)
     for (int64_t b = 0; b < extent[0]; b++) {
         for (int64_t e = 0; e < extent[2]; e++) {
             int64_t n_taken = 0;
-            for (int64_t t = 0; t < extent[1]; t++) {
+            for (int64_t position = 0; position < extent[1]; position++) {
+                int64_t t = yoke_order_index(call->attributes->order, position);
                 int64_t i = (b * extent[1] + t) * extent[2] + e;
                 bool chosen = gates[i] != 0.0f;
                 bool fits = chosen && n_taken < call->attributes->n_slots;

@@ -19,7 +19,7 @@ void yoke_ref_dropout(const yoke_kernel_call *call)
     yoke_random_key key =
         yoke_random_stream_hashed(call->seed, attributes->site, call->step, call->microbatch);
     for (int64_t row = 0; row < rows && width > 0; row++) {
-        uint64_t first = yoke_piece_global_row(&attributes->global[0], &call->in[0].shard, row);
+        uint64_t first = yoke_piece_global_row(attributes, &call->in[0].shard, row);
         for (int64_t c = 0; c < width; c++) {
             bool keep = yoke_random_uniform(key, first + (uint64_t)c) >= attributes->rate;
             y[row * width + c] = keep ? (float)((double)a[row * width + c] * scale) : 0.0f;

@@ -26,14 +26,16 @@ static workspace workspace_get(const yoke_kernel_call *call)
 
 static void pack_keys(const yoke_kernel_call *call, int64_t b, int64_t kv, const workspace *w)
 {
-    const int64_t *extent = call->in[1].shard.extent;
-    if (extent[1] == 0) {
-        return;
+    const int64_t at[2] = {b, kv};
+    int64_t n_keys = call->in[1].shard.extent[1];
+    for (int64_t s = 0; s < n_keys;) {
+        yoke_stretch keys = keys_find(call, s);
+        packing k = keys_packing(&call->in[1], at, &keys, s);
+        packing v = keys_packing(&call->in[2], at, &keys, s);
+        pack_turned(&k, w->k);
+        pack_straight(&v, n_keys, w->v);
+        s += keys.n;
     }
-    int64_t stride = token_stride(&call->in[1]);
-    int64_t first = yoke_piece_head(&call->in[1], b, 0, kv);
-    pack_turned((const float *)call->in[1].data + first, stride, extent[1], extent[3], w->k);
-    pack_straight((const float *)call->in[2].data + first, stride, extent[1], extent[3], w->v);
 }
 
 /* Turns the scores of one query into exponentials, 0 for keys that it does not see. Returns their sum before dropout and
@@ -58,10 +60,11 @@ static float row_softmax(float *score, int64_t n_seen, int64_t n_all, float *max
     return lanes_sum(sum);
 }
 
-static void row_drop(const dropout *drop, uint64_t first, float *p, int64_t n)
+static void row_drop(const yoke_kernel_call *call, uint64_t query, float *p, int64_t n)
 {
+    dropout drop = dropout_get(call);
     for (int64_t s = 0; s < n; s += LANES) {
-        lanes keep = dropout_keep(drop, first + (uint64_t)s);
+        lanes keep = keys_keep(call, &drop, query, s);
         lanes_store(p + s, dropout_apply(keep, lanes_load(p + s)));
     }
 }
@@ -69,7 +72,6 @@ static void row_drop(const dropout *drop, uint64_t first, float *p, int64_t n)
 static void block_attend(const yoke_kernel_call *call, const block *q, const workspace *w)
 {
     int64_t width = call->in[0].shard.extent[3];
-    dropout drop = dropout_get(call);
     float sum[QUERIES];
     block_copy(&call->in[0], q, call->attributes->scale, w->q);
     multiply_run(&(multiply){.a = {w->q, width, 1},
@@ -87,8 +89,8 @@ static void block_attend(const yoke_kernel_call *call, const block *q, const wor
         sum[row] = row_softmax(score, n_seen, q->key_panels * LANES, &max);
         ((float *)call->out[1].data)[yoke_piece_head(&call->out[1], q->b, q->t + row, q->h)] =
             max + logf(sum[row]);
-        if (drop.rate > 0.0f) {
-            row_drop(&drop, drop_index(call, q, row), score, n_seen);
+        if (call->attributes->rate > 0.0f) {
+            row_drop(call, drop_index(call, q, row), score, n_seen);
         }
     }
     multiply_run(&(multiply){.a = {w->score, w->plan.keys_stride, 1},
@@ -118,9 +120,10 @@ void YOKE_VECTOR_NAME(attention)(const yoke_kernel_call *call)
         int64_t b = head / extent[2];
         int64_t h = head % extent[2];
         pack_keys(call, b, head_kv(call, h), &w);
-        for (int64_t t = 0; t < extent[1]; t += QUERIES) {
-            block q = block_get(call, b, h, t);
+        for (int64_t s = 0; s < extent[1];) {
+            block q = block_get(call, b, h, s);
             block_attend(call, &q, &w);
+            s += q.rows;
         }
     }
 }

@@ -38,27 +38,33 @@ static workspace workspace_get(const yoke_kernel_call *call)
 
 static void head_begin(const yoke_kernel_call *call, int64_t b, int64_t kv, const workspace *w)
 {
-    const int64_t *extent = call->in[1].shard.extent;
-    if (extent[1] == 0) {
-        return;
+    const int64_t at[2] = {b, kv};
+    int64_t n_keys = call->in[1].shard.extent[1];
+    for (int64_t s = 0; s < n_keys;) {
+        yoke_stretch keys = keys_find(call, s);
+        packing k = keys_packing(&call->in[1], at, &keys, s);
+        packing v = keys_packing(&call->in[2], at, &keys, s);
+        pack_turned(&k, w->k_turned);
+        pack_turned(&v, w->v_turned);
+        pack_straight(&k, n_keys, w->k_straight);
+        s += keys.n;
     }
-    int64_t stride = token_stride(&call->in[1]);
-    int64_t first = yoke_piece_head(&call->in[1], b, 0, kv);
-    const float *k = (const float *)call->in[1].data + first;
-    const float *v = (const float *)call->in[2].data + first;
-    pack_turned(k, stride, extent[1], extent[3], w->k_turned);
-    pack_turned(v, stride, extent[1], extent[3], w->v_turned);
-    pack_straight(k, stride, extent[1], extent[3], w->k_straight);
     memset(w->dk, 0, (size_t)(2 * w->plan.key_floats) * sizeof(float));
 }
 
-static void head_end(const yoke_tensor *piece, int64_t b, int64_t kv, const float *sum,
-                     int64_t sum_row)
+/* Writes dk or dv of a head, of which the sums stand as keys are packed. */
+static void head_end(const yoke_kernel_call *call, int output, const int64_t at[2],
+                     const float *sum, int64_t sum_row)
 {
+    const yoke_tensor *piece = &call->out[output];
     int64_t width = piece->shard.extent[3];
-    for (int64_t s = 0; s < piece->shard.extent[1]; s++) {
-        float *to = (float *)piece->data + yoke_piece_head(piece, b, s, kv);
-        memcpy(to, sum + s * sum_row, (size_t)width * sizeof(*to));
+    for (int64_t s = 0; s < piece->shard.extent[1];) {
+        yoke_stretch keys = keys_find(call, s);
+        for (int64_t i = 0; i < keys.n; i++) {
+            float *to = (float *)piece->data + yoke_piece_head(piece, at[0], keys.index + i, at[1]);
+            memcpy(to, sum + (s + i) * sum_row, (size_t)width * sizeof(*to));
+        }
+        s += keys.n;
     }
 }
 
@@ -79,7 +85,7 @@ static void row_grad(const yoke_kernel_call *call, const block *q, int64_t row, 
     int64_t width = call->in[0].shard.extent[3];
     int64_t at = yoke_piece_head(&call->in[3], q->b, q->t + row, q->h);
     int64_t n_seen = visible_keys(call, q->t + row);
-    uint64_t index = drop_index(call, q, row);
+    uint64_t query = drop_index(call, q, row);
     lanes log_sum = lanes_set(lse[yoke_piece_head(&call->in[4], q->b, q->t + row, q->h)]);
     lanes delta = lanes_set(
         dot((const float *)call->in[5].data + at, (const float *)call->in[3].data + at, width));
@@ -90,7 +96,7 @@ static void row_grad(const yoke_kernel_call *call, const block *q, int64_t row, 
         lanes dp = lanes_get(ds + s, n_seen - s, 0.0f);
         lanes kept = p;
         if (drop.rate > 0.0f) {
-            lanes keep = dropout_keep(&drop, index + (uint64_t)s);
+            lanes keep = keys_keep(call, &drop, query, s);
             dp = dropout_apply(keep, dp);
             kept = dropout_apply(keep, p);
         }
@@ -132,8 +138,10 @@ static void block_grad(const yoke_kernel_call *call, const block *q, const works
     float scale = call->attributes->scale;
     block_copy(&call->in[0], q, scale, w->q);
     block_copy(&call->in[5], q, 1.0f, w->dy);
-    pack_straight(w->q, width, q->rows, width, w->q_straight);
-    pack_straight(w->dy, width, q->rows, width, w->dy_straight);
+    packing rows = {.from = w->q, .stride = width, .rows = q->rows, .width = width};
+    pack_straight(&rows, q->rows, w->q_straight);
+    rows.from = w->dy;
+    pack_straight(&rows, q->rows, w->dy_straight);
     block_probabilities(call, q, w);
     multiply m = {.a = {w->ds, w->plan.keys_stride, 1},
                   .b = w->k_straight,
@@ -176,14 +184,16 @@ void YOKE_VECTOR_NAME(attention_grad)(const yoke_kernel_call *call)
         workspace w = workspace_get(call);
         int64_t b = head / n_kv;
         int64_t kv = head % n_kv;
+        const int64_t at[2] = {b, kv};
         head_begin(call, b, kv, &w);
         for (int64_t h = 0; h < extent[2]; h++) {
-            for (int64_t t = 0; t < extent[1] && head_kv(call, h) == kv; t += QUERIES) {
-                block q = block_get(call, b, h, t);
+            for (int64_t s = 0; s < extent[1] && head_kv(call, h) == kv;) {
+                block q = block_get(call, b, h, s);
                 block_grad(call, &q, &w);
+                s += q.rows;
             }
         }
-        head_end(&call->out[1], b, kv, w.dk, w.plan.width);
-        head_end(&call->out[2], b, kv, w.dv, w.plan.width);
+        head_end(call, 1, at, w.dk, w.plan.width);
+        head_end(call, 2, at, w.dv, w.plan.width);
     }
 }

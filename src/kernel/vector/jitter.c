@@ -14,7 +14,7 @@ void YOKE_VECTOR_NAME(jitter)(const yoke_kernel_call *call)
     int64_t rows = width > 0 ? yoke_piece_rows(in) : 0;
 #pragma omp parallel for schedule(static) if (rows > grain_rows(width))
     for (int64_t row = 0; row < rows; row++) {
-        uint64_t first = yoke_piece_global_row(&call->attributes->global[0], &in->shard, row);
+        uint64_t first = yoke_piece_global_row(call->attributes, &in->shard, row);
         const float *a = (const float *)in->data + row * width;
         float *y = (float *)call->out[0].data + row * width;
         for (int64_t c = 0; c < width; c += LANES) {

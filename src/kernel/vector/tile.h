@@ -63,29 +63,34 @@ static inline void multiply_run(const multiply *m)
     }
 }
 
-/* Rows of 16 at a time, turned: panels [rows / 16][width][16] of a matrix whose rows have the stride. Missing rows are 0. */
-static inline void pack_turned(const float *from, int64_t stride, int64_t rows, int64_t width,
-                               float *to)
+/* A matrix whose rows have the stride, or some rows of it, which then begin at row `first` of the packed. */
+typedef struct packing {
+    const float *from;
+    int64_t stride, rows, width;
+    int64_t first;
+} packing;
+
+/* Rows of 16 at a time, turned: panels [rows / 16][width][16]. Rows missing in the last panel are 0. */
+static inline void pack_turned(const packing *p, float *to)
 {
-    for (int64_t first = 0; first < rows; first += LANES) {
-        for (int64_t lane = 0; lane < LANES; lane++) {
-            bool is_there = first + lane < rows;
-            for (int64_t x = 0; x < width; x++) {
-                to[x * LANES + lane] = is_there ? from[(first + lane) * stride + x] : 0.0f;
-            }
+    int64_t end = p->first + p->rows;
+    for (int64_t row = p->first; row < ceil_div(end, LANES) * LANES; row++) {
+        const float *from = row < end ? p->from + (row - p->first) * p->stride : NULL;
+        float *lane = to + row / LANES * LANES * p->width + row % LANES;
+        for (int64_t x = 0; x < p->width; x++) {
+            lane[x * LANES] = from ? from[x] : 0.0f;
         }
-        to += width * LANES;
     }
 }
 
-/* Panels [width / 16][rows][16]. Missing columns are 0. */
-static inline void pack_straight(const float *from, int64_t stride, int64_t rows, int64_t width,
-                                 float *to)
+/* Panels [width / 16][panel_rows][16]. Missing columns are 0. */
+static inline void pack_straight(const packing *p, int64_t panel_rows, float *to)
 {
-    for (int64_t x = 0; x < width; x += LANES) {
-        for (int64_t row = 0; row < rows; row++) {
-            lanes_store(to, lanes_get(from + row * stride + x, width - x, 0.0f));
-            to += LANES;
+    for (int64_t x = 0; x < p->width; x += LANES) {
+        float *row = to + (x / LANES * panel_rows + p->first) * LANES;
+        for (int64_t i = 0; i < p->rows; i++) {
+            lanes_store(row, lanes_get(p->from + i * p->stride + x, p->width - x, 0.0f));
+            row += LANES;
         }
     }
 }
