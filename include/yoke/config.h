@@ -24,6 +24,9 @@ extern "C" {
       "along dp, divides: 1 the optimizer's state, 2 gradients too, 3 parameters too (ZeRO)")      \
     X(BOOL, sequence_parallel, false, "", "along tp, the residual stream is divided by tokens")    \
     X(TEXT, context_parallel, "gather", "", "along cp, attention: gather, heads or ring")          \
+    X(BOOL, balance_context, false, "",                                                            \
+      "along cp with gather or ring: each rank has an early and a late chunk of every sequence, "  \
+      "so that causal attention costs all the same")                                               \
     X(TEXT, dtype, "f32", "",                                                                      \
       "of activations: f32 or bf16; parameters, their gradients and the optimizer stay f32")       \
     X(TEXT, matmul, "auto", "",                                                                    \

@@ -64,6 +64,7 @@ typedef struct yoke_sampler {
     int64_t batch_size;   /* sequences in a step: samples [step * batch_size, ...) */
     int64_t microbatches; /* divides batch_size; micro-batch m holds the m-th part of the step */
     int64_t ignore_token; /* labels equal to it become -1; -1: none */
+    int64_t n_chunks;     /* of tokens, in the order of a plan that balances them; 0: plain order */
     yoke_masking masking;
     uint64_t seed;
     bool
@@ -79,7 +80,7 @@ int64_t yoke_sampler_n_windows(const yoke_sampler *sampler); /* in an epoch */
 int64_t yoke_sampler_window(const yoke_sampler *sampler, int64_t sample);
 
 /* Fills the piece `shard` of an input of one micro-batch, int32 [batch_size / microbatches,
- * seq_len], compactly:
+ * seq_len], compactly and in the sampler's order of tokens:
  *   "tokens"     what the model sees
  *   "labels"     the token after each, or the one that was masked; -1 where it does not count
  *   "positions"  index in the sequence

@@ -207,6 +207,16 @@ static void report(const yoke_session *session, const yoke_published_list *publi
     (void)json_object_set_new(result, "published", report_published(published));
 }
 
+/* How tokens stand, where it is not as they come. */
+static void print_order(const yoke_graph *graph)
+{
+    if (graph->ordered) {
+        (void)printf("tokens       in %lld balanced chunks, an early and a late one on each rank: "
+                     "causal attention costs all the same\n",
+                     (long long)graph->order.n_chunks);
+    }
+}
+
 static void print_plan(const yoke_setup *setup, const yoke_published_list *published)
 {
     char text[160];
@@ -222,6 +232,7 @@ static void print_plan(const yoke_setup *setup, const yoke_published_list *publi
     char levels[2048];
     (void)printf("\nrecompute    %s\n",
                  yoke_graph_recompute_print(yoke_session_graph(session), levels, sizeof levels));
+    print_order(yoke_session_graph(session));
     (void)printf("instructions %s in a step, all ranks together\n",
                  yoke_format_count(yoke_program_set_n_instructions(programs), text, sizeof text));
     (void)printf(

@@ -8,6 +8,7 @@
 
 #include <string.h>
 #include "data/mask.h"
+#include "mesh/order.h"
 #include "yoke/random.h"
 
 yoke_status yoke_sampler_check(const yoke_sampler *sampler)
@@ -152,11 +153,12 @@ bool yoke_sampler_fill(const yoke_sampler *sampler, const char *name, int64_t st
     YOKE_ASSERT(shard->n_dims == 2);
     YOKE_ASSERT(shard->offset[0] >= 0 && shard->offset[0] + shard->extent[0] <= n_rows);
     YOKE_ASSERT(shard->offset[1] >= 0 && shard->offset[1] + shard->extent[1] <= sampler->seq_len);
+    const yoke_order order = {.n_tokens = sampler->seq_len, .n_chunks = sampler->n_chunks};
     int64_t first_sample = step * sampler->batch_size + microbatch * n_rows + shard->offset[0];
     for (int64_t row = 0; row < shard->extent[0]; row++) {
         const sequence here = sequence_of(sampler, first_sample + row);
         for (int64_t t = 0; t < shard->extent[1]; t++) {
-            *out++ = at(&here, shard->offset[1] + t);
+            *out++ = at(&here, yoke_order_position(order, shard->offset[1] + t));
         }
     }
     return true;

@@ -56,6 +56,11 @@ struct yoke_graph {
     const yoke_recompute *recompute; /* [n_blocks]; NULL: nothing is computed again */
 
     yoke_mesh mesh; /* of layout inference */
+
+    /* By layout inference: the letter that does not stand as it is, or 0, and how it does. Whoever
+     * fills inputs follows it, and nodes whose operator is ordered have it in their attributes. */
+    char ordered;
+    yoke_order order;
     bool has_layouts;
 };
 

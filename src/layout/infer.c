@@ -14,7 +14,7 @@
  * A parameter stored in pieces forces nothing: it is gathered for its use, or once for the step, and
  * its gradient is brought to the same pieces.
  *
- * Values that policies fix are in fixed.c, the choice in choose.c; this file writes the graph anew.
+ * Values that policies fix are in fixed.c, the choice in choose.c, the order of tokens in order.c; this file writes the graph anew.
  * No rule mentions a parallel strategy; the published ones fall out of the policies.
  */
 #include "layout/infer.h"
@@ -308,6 +308,7 @@ static yoke_status infer_node(yoke_inference *in, const yoke_node *old)
             in->made_by[node.out[0]][axis] = division[axis];
         }
     }
+    YOKE_TRY(yoke_inference_order_node(in, &node));
     place_inputs(in, &node, division);
     bool moves = divide_outputs(in, &node, division, settled);
     int ring = ring_axis(in, &node, division);
@@ -372,6 +373,7 @@ yoke_status yoke_layout_infer(yoke_graph *graph, const yoke_mesh *mesh,
     }
     in.made_by = (yoke_division(*)[YOKE_N_AXES])yoke_arena_alloc(
         graph->arena, sizeof *in.made_by * (size_t)graph->n_values);
+    YOKE_TRY(yoke_inference_order(&in));
     yoke_inference_fix(&in);
     graph->nodes = NULL;
     graph->n_nodes = graph->nodes_capacity = 0;

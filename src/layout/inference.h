@@ -54,6 +54,13 @@ bool yoke_version_is_visible(const yoke_version *made, const yoke_node *node);
 yoke_status yoke_inference_choose(const yoke_inference *in, const yoke_node *node, int axis,
                                   yoke_division division[YOKE_N_AXES]) YOKE_MUST_USE;
 
+/* --- order.c: tokens in balanced chunks ------------------------------------------------------- */
+
+/* Finds the order of the graph; YOKE_BAD_INPUT where its letter does not divide into the chunks. */
+yoke_status yoke_inference_order(yoke_inference *in) YOKE_MUST_USE;
+/* Gives it to a node that depends on it; YOKE_BAD_INPUT for one that cannot have it. */
+yoke_status yoke_inference_order_node(const yoke_inference *in, yoke_node *node) YOKE_MUST_USE;
+
 /* --- infer.c: writing the graph --------------------------------------------------------------- */
 
 yoke_value yoke_inference_value_add(yoke_inference *in, const yoke_value_info *info);

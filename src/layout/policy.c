@@ -24,14 +24,15 @@ static const yoke_policy expert = {.compute = "be", .parameter = "e", .stream = 
 
 /* Each rank has a piece of every sequence. Attention divides its queries and gathers keys and values,
  * or divides its heads (Jacobs et al., "DeepSpeed Ulysses", 2023), or passes keys and values round
- * in a ring (Liu et al., "Ring attention", 2023). Slots of experts divide as tokens do. */
+ * in a ring (Liu et al., "Ring attention", 2023). Slots of experts divide as tokens do. Where queries
+ * divide, the early ones have less to do, unless `balance_context` has tokens in balanced chunks. */
 static const struct {
     const char *option;
     yoke_policy policy;
 } context[] = {
-    {"gather", {.compute = "tqc", .stream = "t"}},
+    {"gather", {.compute = "tqc", .stream = "t", .balanced = 't'}},
     {"heads", {.compute = "thkc", .even = "k", .stream = "t"}},
-    {"ring", {.compute = "tqsc", .stream = "t"}},
+    {"ring", {.compute = "tqsc", .stream = "t", .balanced = 't'}},
 };
 
 /* Heads, feed-forward width and vocabulary are divided (Shoeybi et al., "Megatron-LM", 2019);
@@ -59,7 +60,9 @@ yoke_policies yoke_policies_choose(const yoke_config *config)
                             }};
     for (size_t i = 0; i < sizeof context / sizeof *context; i++) {
         if (strcmp(config->context_parallel, context[i].option) == 0) {
-            chosen.axis[YOKE_AXIS_CP] = context[i].policy;
+            yoke_policy policy = context[i].policy;
+            policy.balanced = config->balance_context ? policy.balanced : 0;
+            chosen.axis[YOKE_AXIS_CP] = policy;
         }
     }
     YOKE_ASSERT(chosen.axis[YOKE_AXIS_CP].compute);

@@ -29,6 +29,10 @@ typedef struct yoke_policy {
      * all. */
     const char *stream;
 
+    /* This letter, along which the stream is divided, stands in balanced chunks, two for each rank
+     * (mesh/order.h); 0: as it is. */
+    char balanced;
+
     /* Parameters are stored in pieces, of a dim that no other axis divides, and so are gradients
      * and the optimizer's state. */
     yoke_storing storing;

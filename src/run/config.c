@@ -233,6 +233,17 @@ static yoke_status check_rates(const yoke_config *config)
     return YOKE_OK;
 }
 
+/* What would change nothing is refused, not passed over. */
+static yoke_status check_context(const yoke_config *config)
+{
+    if (config->balance_context && strcmp(config->context_parallel, "heads") == 0) {
+        return YOKE_FAIL(YOKE_BAD_INPUT,
+                         "balance_context has no use with context_parallel heads, where every rank "
+                         "attends to all tokens; use balance_context=false, or gather or ring");
+    }
+    return YOKE_OK;
+}
+
 static yoke_status check_evaluation(const yoke_config *config)
 {
     if (config->eval_interval > 0 && config->eval_fraction <= 0.0) {
@@ -270,6 +281,7 @@ yoke_status yoke_config_check(const yoke_config *config)
     YOKE_TRY(check_matmul(config));
     YOKE_TRY(check_batch(config));
     YOKE_TRY(check_rates(config));
+    YOKE_TRY(check_context(config));
     YOKE_TRY(check_evaluation(config));
     if (!*config->model) {
         return YOKE_FAIL(

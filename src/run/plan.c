@@ -128,7 +128,10 @@ static yoke_status build_programs(yoke_session *session, yoke_session_use use, l
     YOKE_TRY(build_graph(session, use, wanted, plan->graph));
     YOKE_TRY(check_parameters(session, plan->graph));
     YOKE_TRY(use == YOKE_USE_TRAIN ? YOKE_OK : check_alike(session, plan->graph));
-    yoke_policies policies = yoke_policies_choose(&session->config);
+    yoke_config config = session->config;
+    /* Who asks for logits gives tokens, and reads them, in their own order. */
+    config.balance_context = config.balance_context && use != YOKE_USE_LOGITS;
+    yoke_policies policies = yoke_policies_choose(&config);
     YOKE_TRY(yoke_layout_infer(plan->graph, &session->mesh, &policies));
     YOKE_TRY(yoke_graph_verify(plan->graph));
     yoke_program_request request = {

@@ -143,8 +143,10 @@ static yoke_status prepare(yoke_session *session)
         YOKE_TRY(check_corpus(session));
     }
     YOKE_TRY(yoke_session_plan_create(session, YOKE_USE_TRAIN, &session->train));
+    session->train_sampler.n_chunks = session->train.graph->order.n_chunks;
     if (session->corpus && config->eval_fraction > 0 && config->eval_batches > 0) {
         YOKE_TRY(yoke_session_plan_create(session, YOKE_USE_EVALUATE, &session->evaluation));
+        session->eval_sampler.n_chunks = session->evaluation.graph->order.n_chunks;
     }
     session->slab_bytes = yoke_block_alloc(sizeof(size_t) * (size_t)session->n_ranks);
     session->bytes = yoke_block_alloc(sizeof(yoke_rank_bytes) * (size_t)session->n_ranks);
