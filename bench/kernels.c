@@ -1,6 +1,7 @@
 /*
  * bench/kernels [threads]: what each kernel of each set does in a GPT-2 124M step of 4 x 256 tokens, against the rates of
- * this machine: copies of memory, and square matrix products. Rows of "bf16" are of operands stored so.
+ * this machine: copies of memory, and square matrix products. Rows of "bf16" are of operands stored so; of
+ * matrix products not the weights and their gradients, and "in bf16" are those that also multiply in it.
  *
  * Bytes are those of all operands, once (twice if written in place); flops those of the mathematics, causal attention
  * counted whole. Rates are the best of several runs. ref is left out where it would take many seconds.
@@ -14,6 +15,7 @@
 #include "base/memory.h"
 #include "kernel/kernel.h"
 #include "kernel/piece.h"
+#include "kernel/product.h"
 #include "kernel/sets.h"
 #include "op/op.h"
 
@@ -260,7 +262,16 @@ static yoke_dtype dtype_of(const bench *b, int input, bool narrow)
     if (strchr(b->whole, '0' + input)) {
         return YOKE_I32;
     }
-    return narrow && (yoke_op_get(b->op)->narrow_in >> input & 1) ? YOKE_BF16 : YOKE_F32;
+    bool is_weight = b->op == YOKE_OP_MATMUL && input == 1 && !b->contraction.a_transposed;
+    bool is_narrow = narrow && (yoke_op_get(b->op)->narrow_in >> input & 1) && !is_weight;
+    return is_narrow ? YOKE_BF16 : YOKE_F32;
+}
+
+static yoke_dtype dtype_of_output(const bench *b, int output, bool narrow)
+{
+    bool is_gradient = b->op == YOKE_OP_MATMUL && b->contraction.a_transposed;
+    bool is_narrow = narrow && (yoke_op_get(b->op)->narrow_out >> output & 1) && !is_gradient;
+    return is_narrow ? YOKE_BF16 : YOKE_F32;
 }
 
 /* Creates the operands of a call; returns their bytes. */
@@ -275,9 +286,8 @@ static double operands_create(const bench *b, bool narrow, yoke_kernel_call *cal
         bytes += (double)(times * yoke_piece_elements(tensor) * yoke_dtype_bytes(tensor->dtype));
     }
     for (; call->n_out < MAX_OUT && b->out[call->n_out]; call->n_out++) {
-        bool is_narrow = narrow && (yoke_op_get(b->op)->narrow_out >> call->n_out & 1);
         yoke_tensor *tensor = &out[call->n_out];
-        *tensor = tensor_create(b->out[call->n_out], is_narrow ? YOKE_BF16 : YOKE_F32);
+        *tensor = tensor_create(b->out[call->n_out], dtype_of_output(b, call->n_out, narrow));
         bytes += (double)(yoke_piece_elements(tensor) * yoke_dtype_bytes(tensor->dtype));
     }
     return bytes;
@@ -319,6 +329,9 @@ static void bench_run(const bench *b, bool narrow, const double rates[2])
     } while (0);
     YOKE_KERNEL_SET_LIST(BENCH_SET)
 #undef BENCH_SET
+    if (narrow && b->op == YOKE_OP_MATMUL && !yoke_multiplier_bf16_missing()) {
+        print_row(b, "in bf16", bytes, best_s(yoke_product_in_bf16, &call), rates);
+    }
     for (int i = 0; i < call.n_in; i++) {
         yoke_block_free(in[i].data);
     }

@@ -236,6 +236,8 @@ static void test_many_tiles(void **state)
     (void)state;
     run_mixes((sizes){1, 397, 403, 35});
     run_mixes((sizes){1, 5, 131, 801});
+    run_mixes((sizes){1, 777, 19, 20});
+    run_mixes((sizes){1, 7, 790, 20});
     run_mixes((sizes){2, 130, 67, 390});
 }
 
@@ -392,7 +394,7 @@ static void test_scratch_is_bounded(void **state)
     yoke_kernel_call call = {
         .in = in, .out = &out, .n_in = 2, .n_out = 1, .attributes = &attributes};
     size_t one = yoke_kernel_scratch_bytes(YOKE_OP_MATMUL, &call, 1);
-    assert_true(one > 0 && one < 3 << 20);
+    assert_true(one > 0 && one < 5 << 20);
     assert_int_equal(yoke_kernel_scratch_bytes(YOKE_OP_MATMUL, &call, 5), 5 * one);
     in[0].dtype = YOKE_F32;
     assert_int_equal(yoke_kernel_scratch_bytes(YOKE_OP_MATMUL, &call, 5), 0);
