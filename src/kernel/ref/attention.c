@@ -48,9 +48,9 @@ static query query_get(const yoke_kernel_call *call, int64_t b, int64_t t, int64
     };
 }
 
-static const float *row_get(const yoke_tensor *piece, const query *row)
+static const real *row_get(const yoke_tensor *piece, const query *row)
 {
-    return (const float *)piece->data + yoke_piece_head(piece, row->b, row->t, row->h);
+    return (const real *)piece->data + yoke_piece_head(piece, row->b, row->t, row->h);
 }
 
 /* The local key that is the s-th by position. */
@@ -63,18 +63,18 @@ static yoke_stretch key_find(const yoke_kernel_call *call, int64_t s)
 }
 
 /* Its row of k, input 1, or of v, input 2. */
-static const float *key_get(const yoke_kernel_call *call, int input, const query *row, int64_t s)
+static const real *key_get(const yoke_kernel_call *call, int input, const query *row, int64_t s)
 {
     const yoke_tensor *piece = &call->in[input];
     int64_t at = yoke_piece_head(piece, row->b, key_find(call, s).index, row->kv);
-    return (const float *)piece->data + at;
+    return (const real *)piece->data + at;
 }
 
-static double dot(const float *a, const float *b, int64_t width)
+static double dot(const real *a, const real *b, int64_t width)
 {
     double sum = 0.0;
     for (int64_t x = 0; x < width; x++) {
-        sum += (double)a[x] * (double)b[x];
+        sum += (double)real_widen(a[x]) * (double)real_widen(b[x]);
     }
     return sum;
 }
@@ -95,8 +95,8 @@ static double keep_get(const yoke_kernel_call *call, const query *row, int64_t s
 
 static void attend(const yoke_kernel_call *call, const query *row)
 {
-    const float *q = row_get(&call->in[0], row);
-    float *y = (float *)call->out[0].data + yoke_piece_head(&call->out[0], row->b, row->t, row->h);
+    const real *q = row_get(&call->in[0], row);
+    real *y = (real *)call->out[0].data + yoke_piece_head(&call->out[0], row->b, row->t, row->h);
     float *lse =
         (float *)call->out[1].data + yoke_piece_head(&call->out[1], row->b, row->t, row->h);
     int64_t width = call->in[0].shard.extent[3];
@@ -115,14 +115,14 @@ static void attend(const yoke_kernel_call *call, const query *row)
     for (int64_t x = 0; x < width; x++) {
         double weighted = 0.0;
         for (int64_t s = 0; s < row->n_keys; s++) {
-            weighted += score[s] * (double)key_get(call, 2, row, s)[x];
+            weighted += score[s] * (double)real_widen(key_get(call, 2, row, s)[x]);
         }
-        y[x] = row->n_keys > 0 ? (float)(weighted / sum) : 0.0f;
+        y[x] = real_round(row->n_keys > 0 ? (float)(weighted / sum) : 0.0f);
     }
     *lse = (float)(max + log(sum));
 }
 
-void yoke_ref_attention(const yoke_kernel_call *call)
+void YOKE_REF_NAME(attention)(const yoke_kernel_call *call)
 {
     const int64_t *extent = call->in[0].shard.extent;
     for (int64_t b = 0; b < extent[0]; b++) {
@@ -138,30 +138,31 @@ void yoke_ref_attention(const yoke_kernel_call *call)
 /* Gradient of one query: dq, and what it adds to the sums dk and dv [key, x] of its key/value head. */
 static void attend_grad(const yoke_kernel_call *call, const query *row, double *dk, double *dv)
 {
-    const float *q = row_get(&call->in[0], row);
-    const float *dy = row_get(&call->in[5], row);
-    float *dq = (float *)call->out[0].data + yoke_piece_head(&call->out[0], row->b, row->t, row->h);
+    const real *q = row_get(&call->in[0], row);
+    const real *dy = row_get(&call->in[5], row);
+    real *dq = (real *)call->out[0].data + yoke_piece_head(&call->out[0], row->b, row->t, row->h);
     int64_t width = call->in[0].shard.extent[3];
     double scale = (double)call->attributes->scale;
-    double lse = (double)*row_get(&call->in[4], row);
+    const float *all_lse = call->in[4].data;
+    double lse = (double)all_lse[yoke_piece_head(&call->in[4], row->b, row->t, row->h)];
     double delta = dot(dy, row_get(&call->in[3], row), width);
     double *sum = dv + call->in[1].shard.extent[1] * width;
     for (int64_t x = 0; x < width; x++) {
         sum[x] = 0.0;
     }
     for (int64_t s = 0; s < row->n_keys; s++) {
-        const float *k = key_get(call, 1, row, s);
+        const real *k = key_get(call, 1, row, s);
         double keep = keep_get(call, row, s);
         double p = exp(scale * dot(q, k, width) - lse);
         double ds = p * (keep * dot(dy, key_get(call, 2, row, s), width) - delta);
         for (int64_t x = 0; x < width; x++) {
-            sum[x] += scale * ds * (double)k[x];
-            dk[s * width + x] += scale * ds * (double)q[x];
-            dv[s * width + x] += p * keep * (double)dy[x];
+            sum[x] += scale * ds * (double)real_widen(k[x]);
+            dk[s * width + x] += scale * ds * (double)real_widen(q[x]);
+            dv[s * width + x] += p * keep * (double)real_widen(dy[x]);
         }
     }
     for (int64_t x = 0; x < width; x++) {
-        dq[x] = (float)sum[x];
+        dq[x] = real_round((float)sum[x]);
     }
 }
 
@@ -171,15 +172,15 @@ static void write_key_grads(const yoke_kernel_call *call, int output, const int6
     const yoke_tensor *piece = &call->out[output];
     int64_t width = piece->shard.extent[3];
     for (int64_t s = 0; s < piece->shard.extent[1]; s++) {
-        float *row =
-            (float *)piece->data + yoke_piece_head(piece, at[0], key_find(call, s).index, at[1]);
+        real *row =
+            (real *)piece->data + yoke_piece_head(piece, at[0], key_find(call, s).index, at[1]);
         for (int64_t x = 0; x < width; x++) {
-            row[x] = (float)sum[s * width + x];
+            row[x] = real_round((float)sum[s * width + x]);
         }
     }
 }
 
-void yoke_ref_attention_grad(const yoke_kernel_call *call)
+void YOKE_REF_NAME(attention_grad)(const yoke_kernel_call *call)
 {
     const int64_t *extent = call->in[0].shard.extent;
     const int64_t *kv_extent = call->in[1].shard.extent;

@@ -11,13 +11,13 @@
 #include <math.h>
 #include "kernel/piece.h"
 
-void yoke_ref_attention_combine(const yoke_kernel_call *call)
+void YOKE_REF_NAME(attention_combine)(const yoke_kernel_call *call)
 {
     int64_t width = yoke_piece_columns(&call->in[0]);
     int64_t rows = yoke_piece_rows(&call->in[0]);
     for (int64_t row = 0; row < rows; row++) {
-        const float *first = (const float *)call->in[0].data + row * width;
-        const float *second = (const float *)call->in[2].data + row * width;
+        const real *first = (const real *)call->in[0].data + row * width;
+        const real *second = (const real *)call->in[2].data + row * width;
         double lse1 = (double)((const float *)call->in[1].data)[row];
         double lse2 = (double)((const float *)call->in[3].data)[row];
         double max = lse1 > lse2 ? lse1 : lse2;
@@ -26,8 +26,9 @@ void yoke_ref_attention_combine(const yoke_kernel_call *call)
         double share2 = seen ? exp(lse2 - max) : 0.0;
         double sum = seen ? share1 + share2 : 1.0;
         for (int64_t x = 0; x < width; x++) {
-            double both = share1 * (double)first[x] + share2 * (double)second[x];
-            ((float *)call->out[0].data)[row * width + x] = (float)(both / sum);
+            double both = share1 * (double)real_widen(first[x]);
+            both += share2 * (double)real_widen(second[x]);
+            ((real *)call->out[0].data)[row * width + x] = real_round((float)(both / sum));
         }
         ((float *)call->out[1].data)[row] = (float)(max + log(sum));
     }

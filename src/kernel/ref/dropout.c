@@ -8,11 +8,11 @@
 #include "kernel/piece.h"
 #include "yoke/random.h"
 
-void yoke_ref_dropout(const yoke_kernel_call *call)
+void YOKE_REF_NAME(dropout)(const yoke_kernel_call *call)
 {
     const yoke_attributes *attributes = call->attributes;
-    const float *a = call->in[0].data;
-    float *y = call->out[0].data;
+    const real *a = call->in[0].data;
+    real *y = call->out[0].data;
     int64_t width = yoke_piece_columns(&call->in[0]);
     int64_t rows = yoke_piece_rows(&call->in[0]);
     double scale = 1.0 / (1.0 - (double)attributes->rate);
@@ -22,7 +22,8 @@ void yoke_ref_dropout(const yoke_kernel_call *call)
         uint64_t first = yoke_piece_global_row(attributes, &call->in[0].shard, row);
         for (int64_t c = 0; c < width; c++) {
             bool keep = yoke_random_uniform(key, first + (uint64_t)c) >= attributes->rate;
-            y[row * width + c] = keep ? (float)((double)a[row * width + c] * scale) : 0.0f;
+            double kept = (double)real_widen(a[row * width + c]) * scale;
+            y[row * width + c] = real_round(keep ? (float)kept : 0.0f);
         }
     }
 }

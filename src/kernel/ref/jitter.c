@@ -7,11 +7,11 @@
 #include "kernel/piece.h"
 #include "yoke/random.h"
 
-void yoke_ref_jitter(const yoke_kernel_call *call)
+void YOKE_REF_NAME(jitter)(const yoke_kernel_call *call)
 {
     const yoke_attributes *attributes = call->attributes;
-    const float *a = call->in[0].data;
-    float *y = call->out[0].data;
+    const real *a = call->in[0].data;
+    real *y = call->out[0].data;
     int64_t width = yoke_piece_columns(&call->in[0]);
     int64_t rows = yoke_piece_rows(&call->in[0]);
     double epsilon = (double)attributes->rate;
@@ -21,8 +21,8 @@ void yoke_ref_jitter(const yoke_kernel_call *call)
         uint64_t first = yoke_piece_global_row(attributes, &call->in[0].shard, row);
         for (int64_t c = 0; c < width; c++) {
             double u = (double)yoke_random_uniform(key, first + (uint64_t)c);
-            y[row * width + c] =
-                (float)((double)a[row * width + c] * (1.0 + epsilon * (2.0 * u - 1.0)));
+            double a_c = (double)real_widen(a[row * width + c]);
+            y[row * width + c] = real_round((float)(a_c * (1.0 + epsilon * (2.0 * u - 1.0))));
         }
     }
 }

@@ -30,14 +30,22 @@
     X(RMS_NORM_GRAD, rms_norm_grad)                                                                \
     X(RMS_NORM_GRAD_GAIN, rms_norm_grad_gain)                                                      \
     X(ROPE, rope)                                                                                  \
+    X(ATTENTION, attention)                                                                        \
+    X(ATTENTION_GRAD, attention_grad)                                                              \
+    X(ATTENTION_COMBINE, attention_combine)                                                        \
     X(GELU, gelu)                                                                                  \
     X(GELU_GRAD, gelu_grad)                                                                        \
     X(GELU_ERF, gelu_erf)                                                                          \
     X(GELU_ERF_GRAD, gelu_erf_grad)                                                                \
     X(SWIGLU, swiglu)                                                                              \
     X(SWIGLU_GRAD, swiglu_grad)                                                                    \
+    X(DROPOUT, dropout)                                                                            \
+    X(JITTER, jitter)                                                                              \
     X(ROUTER, router)                                                                              \
     X(ROUTER_GRAD, router_grad)                                                                    \
+    X(DISPATCH, dispatch)                                                                          \
+    X(COMBINE, combine)                                                                            \
+    X(COMBINE_GRAD, combine_grad)                                                                  \
     X(Z_LOSS, z_loss)                                                                              \
     X(Z_LOSS_GRAD, z_loss_grad)                                                                    \
     X(ROW_MAX, row_max)                                                                            \

@@ -102,11 +102,12 @@ static void block_attend(const yoke_kernel_call *call, const block *q, const wor
                              .panels = w->plan.width / LANES,
                              .panel_depth = call->in[1].shard.extent[1]});
     for (int64_t row = 0; row < q->rows; row++) {
-        float *y =
-            (float *)call->out[0].data + yoke_piece_head(&call->out[0], q->b, q->t + row, q->h);
+        real *y =
+            (real *)call->out[0].data + yoke_piece_head(&call->out[0], q->b, q->t + row, q->h);
         float factor = sum[row] == 0.0f ? 0.0f : 1.0f / sum[row];
-        for (int64_t x = 0; x < width; x++) {
-            y[x] = w->y[row * w->plan.width + x] * factor;
+        for (int64_t x = 0; x < width; x += LANES) {
+            lanes weighted = lanes_load(w->y + row * w->plan.width + x);
+            lanes_put_real(y + x, width - x, lanes_mul(weighted, lanes_set(factor)));
         }
     }
 }

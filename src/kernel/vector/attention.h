@@ -81,7 +81,7 @@ static inline packing keys_packing(const yoke_tensor *piece, const int64_t at[2]
                                    const yoke_stretch *keys, int64_t s)
 {
     return (packing){
-        .from = (const float *)piece->data + yoke_piece_head(piece, at[0], keys->index, at[1]),
+        .from = (const real *)piece->data + yoke_piece_head(piece, at[0], keys->index, at[1]),
         .stride = token_stride(piece),
         .rows = keys->n,
         .width = piece->shard.extent[3],
@@ -126,12 +126,12 @@ static inline void block_copy(const yoke_tensor *piece, const block *q, float sc
 {
     int64_t width = piece->shard.extent[3];
     for (int64_t row = 0; row < QUERIES; row++) {
-        const float *from = NULL;
+        const real *from = NULL;
         if (row < q->rows) {
-            from = (const float *)piece->data + yoke_piece_head(piece, q->b, q->t + row, q->h);
+            from = (const real *)piece->data + yoke_piece_head(piece, q->b, q->t + row, q->h);
         }
         for (int64_t x = 0; x < width; x++) {
-            to[row * width + x] = from ? from[x] * scale : 0.0f;
+            to[row * width + x] = from ? real_widen(from[x]) * scale : 0.0f;
         }
     }
 }

@@ -61,18 +61,22 @@ static void head_end(const yoke_kernel_call *call, int output, const int64_t at[
     for (int64_t s = 0; s < piece->shard.extent[1];) {
         yoke_stretch keys = keys_find(call, s);
         for (int64_t i = 0; i < keys.n; i++) {
-            float *to = (float *)piece->data + yoke_piece_head(piece, at[0], keys.index + i, at[1]);
-            memcpy(to, sum + (s + i) * sum_row, (size_t)width * sizeof(*to));
+            real *to = (real *)piece->data + yoke_piece_head(piece, at[0], keys.index + i, at[1]);
+            const float *from = sum + (s + i) * sum_row;
+            for (int64_t x = 0; x < width; x += LANES) {
+                lanes_put_real(to + x, width - x, lanes_load(from + x));
+            }
         }
         s += keys.n;
     }
 }
 
-static float dot(const float *a, const float *b, int64_t n)
+static float dot(const real *a, const real *b, int64_t n)
 {
     lanes sum = lanes_set(0.0f);
     for (int64_t i = 0; i < n; i += LANES) {
-        sum = lanes_fma(lanes_get(a + i, n - i, 0.0f), lanes_get(b + i, n - i, 0.0f), sum);
+        sum =
+            lanes_fma(lanes_get_real(a + i, n - i, 0.0f), lanes_get_real(b + i, n - i, 0.0f), sum);
     }
     return lanes_sum(sum);
 }
@@ -88,7 +92,7 @@ static void row_grad(const yoke_kernel_call *call, const block *q, int64_t row, 
     uint64_t query = drop_index(call, q, row);
     lanes log_sum = lanes_set(lse[yoke_piece_head(&call->in[4], q->b, q->t + row, q->h)]);
     lanes delta = lanes_set(
-        dot((const float *)call->in[5].data + at, (const float *)call->in[3].data + at, width));
+        dot((const real *)call->in[5].data + at, (const real *)call->in[3].data + at, width));
     float *score = w->p + row * w->plan.keys_stride;
     float *ds = w->ds + row * w->plan.keys_stride;
     for (int64_t s = 0; s < n_seen; s += LANES) {
@@ -131,6 +135,17 @@ static void block_probabilities(const yoke_kernel_call *call, const block *q, co
     }
 }
 
+/* As pack_straight, from the rows of a block. */
+static void block_panels(const float *from, int64_t rows, int64_t width, float *to)
+{
+    for (int64_t x = 0; x < width; x += LANES) {
+        for (int64_t row = 0; row < rows; row++) {
+            lanes_store(to, lanes_get(from + row * width + x, width - x, 0.0f));
+            to += LANES;
+        }
+    }
+}
+
 static void block_grad(const yoke_kernel_call *call, const block *q, const workspace *w)
 {
     int64_t width = call->in[0].shard.extent[3];
@@ -138,10 +153,8 @@ static void block_grad(const yoke_kernel_call *call, const block *q, const works
     float scale = call->attributes->scale;
     block_copy(&call->in[0], q, scale, w->q);
     block_copy(&call->in[5], q, 1.0f, w->dy);
-    packing rows = {.from = w->q, .stride = width, .rows = q->rows, .width = width};
-    pack_straight(&rows, q->rows, w->q_straight);
-    rows.from = w->dy;
-    pack_straight(&rows, q->rows, w->dy_straight);
+    block_panels(w->q, q->rows, width, w->q_straight);
+    block_panels(w->dy, q->rows, width, w->dy_straight);
     block_probabilities(call, q, w);
     multiply m = {.a = {w->ds, w->plan.keys_stride, 1},
                   .b = w->k_straight,
@@ -153,10 +166,11 @@ static void block_grad(const yoke_kernel_call *call, const block *q, const works
                   .panel_depth = call->in[1].shard.extent[1]};
     multiply_run(&m);
     for (int64_t row = 0; row < q->rows; row++) {
-        float *dq =
-            (float *)call->out[0].data + yoke_piece_head(&call->out[0], q->b, q->t + row, q->h);
-        for (int64_t x = 0; x < width; x++) {
-            dq[x] = w->dq[row * w->plan.width + x] * scale;
+        real *dq =
+            (real *)call->out[0].data + yoke_piece_head(&call->out[0], q->b, q->t + row, q->h);
+        for (int64_t x = 0; x < width; x += LANES) {
+            lanes sum = lanes_load(w->dq + row * w->plan.width + x);
+            lanes_put_real(dq + x, width - x, lanes_mul(sum, lanes_set(scale)));
         }
     }
     m = (multiply){.a = {w->ds, 1, w->plan.keys_stride},

@@ -2,6 +2,7 @@
  * Dropout; ref/dropout.c says what it is.
  */
 #include "kernel/vector/random.h"
+#include "kernel/vector/real.h"
 
 void YOKE_VECTOR_NAME(dropout)(const yoke_kernel_call *call)
 {
@@ -12,11 +13,12 @@ void YOKE_VECTOR_NAME(dropout)(const yoke_kernel_call *call)
 #pragma omp parallel for schedule(static) if (rows > grain_rows(width))
     for (int64_t row = 0; row < rows; row++) {
         uint64_t first = yoke_piece_global_row(call->attributes, &in->shard, row);
-        const float *a = (const float *)in->data + row * width;
-        float *y = (float *)call->out[0].data + row * width;
+        const real *a = (const real *)in->data + row * width;
+        real *y = (real *)call->out[0].data + row * width;
         for (int64_t c = 0; c < width; c += LANES) {
             lanes keep = dropout_keep(&drop, first + (uint64_t)c);
-            lanes_put(y + c, width - c, dropout_apply(keep, lanes_get(a + c, width - c, 0.0f)));
+            lanes_put_real(y + c, width - c,
+                           dropout_apply(keep, lanes_get_real(a + c, width - c, 0.0f)));
         }
     }
 }

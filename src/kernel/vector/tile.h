@@ -7,7 +7,7 @@
 #ifndef YOKE_KERNEL_VECTOR_TILE_H
 #define YOKE_KERNEL_VECTOR_TILE_H
 
-#include "kernel/vector/vector.h"
+#include "kernel/vector/real.h"
 
 typedef struct strided {
     float *data;
@@ -65,7 +65,7 @@ static inline void multiply_run(const multiply *m)
 
 /* A matrix whose rows have the stride, or some rows of it, which then begin at row `first` of the packed. */
 typedef struct packing {
-    const float *from;
+    const real *from;
     int64_t stride, rows, width;
     int64_t first;
 } packing;
@@ -75,10 +75,10 @@ static inline void pack_turned(const packing *p, float *to)
 {
     int64_t end = p->first + p->rows;
     for (int64_t row = p->first; row < ceil_div(end, LANES) * LANES; row++) {
-        const float *from = row < end ? p->from + (row - p->first) * p->stride : NULL;
+        const real *from = row < end ? p->from + (row - p->first) * p->stride : NULL;
         float *lane = to + row / LANES * LANES * p->width + row % LANES;
         for (int64_t x = 0; x < p->width; x++) {
-            lane[x * LANES] = from ? from[x] : 0.0f;
+            lane[x * LANES] = from ? real_widen(from[x]) : 0.0f;
         }
     }
 }
@@ -89,7 +89,7 @@ static inline void pack_straight(const packing *p, int64_t panel_rows, float *to
     for (int64_t x = 0; x < p->width; x += LANES) {
         float *row = to + (x / LANES * panel_rows + p->first) * LANES;
         for (int64_t i = 0; i < p->rows; i++) {
-            lanes_store(row, lanes_get(p->from + i * p->stride + x, p->width - x, 0.0f));
+            lanes_store(row, lanes_get_real(p->from + i * p->stride + x, p->width - x, 0.0f));
             row += LANES;
         }
     }

@@ -26,14 +26,6 @@
 /* X(enumerator, name): the operators that the vector sets have, those also for bf16 apart. */
 #define YOKE_VECTOR_LIST(X)                                                                        \
     YOKE_VECTOR_NARROW_LIST(X)                                                                     \
-    X(ATTENTION, attention)                                                                        \
-    X(ATTENTION_GRAD, attention_grad)                                                              \
-    X(ATTENTION_COMBINE, attention_combine)                                                        \
-    X(DROPOUT, dropout)                                                                            \
-    X(JITTER, jitter)                                                                              \
-    X(DISPATCH, dispatch)                                                                          \
-    X(COMBINE, combine)                                                                            \
-    X(COMBINE_GRAD, combine_grad)                                                                  \
     X(SUM_SQUARES, sum_squares)                                                                    \
     X(ADAMW, adamw)
 
@@ -50,12 +42,20 @@
     X(RMS_NORM_GRAD, rms_norm_grad)                                                                \
     X(RMS_NORM_GRAD_GAIN, rms_norm_grad_gain)                                                      \
     X(ROPE, rope)                                                                                  \
+    X(ATTENTION, attention)                                                                        \
+    X(ATTENTION_GRAD, attention_grad)                                                              \
+    X(ATTENTION_COMBINE, attention_combine)                                                        \
     X(GELU, gelu)                                                                                  \
     X(GELU_GRAD, gelu_grad)                                                                        \
     X(GELU_ERF, gelu_erf)                                                                          \
     X(GELU_ERF_GRAD, gelu_erf_grad)                                                                \
     X(SWIGLU, swiglu)                                                                              \
     X(SWIGLU_GRAD, swiglu_grad)                                                                    \
+    X(DROPOUT, dropout)                                                                            \
+    X(JITTER, jitter)                                                                              \
+    X(DISPATCH, dispatch)                                                                          \
+    X(COMBINE, combine)                                                                            \
+    X(COMBINE_GRAD, combine_grad)                                                                  \
     X(ROW_MAX, row_max)                                                                            \
     X(ROW_SUM_EXP, row_sum_exp)                                                                    \
     X(CROSS_ENTROPY_GRAD, cross_entropy_grad)
