@@ -171,6 +171,48 @@ static void test_other_bits_are_named(void **state)
     assert_string_equal(result.first_other_bits, "");
 }
 
+/* --- Nothing to compare -------------------------------------------------------------------------------- */
+
+static yoke_status compare_case(const session_case *c, yoke_parity_result *result)
+{
+    scene s;
+    scene_open(&s, c);
+    yoke_session_parts parts = scene_parts(&s);
+    yoke_status status = yoke_parity(&parts, s.config.steps, result);
+    scene_close(&s);
+    return status;
+}
+
+static void test_no_label_is_no_parity(void **state)
+{
+    (void)state;
+    yoke_parity_result result;
+    const session_case none = {.mesh = "dp=2", .masked = true, .valid = {0}};
+    assert_status_says(
+        compare_case(&none, &result), YOKE_CHECK,
+        SAYS("nothing to compare", "not one of 3 steps has a label that counts", "ignore_token"));
+    const session_case encoder = {
+        .preset = "bert-tiny", .mesh = "dp=2,cp=2", .options = "mask_rate=1e-9", .batch = 4};
+    assert_status_says(compare_case(&encoder, &result), YOKE_CHECK,
+                       SAYS("not one of 3 steps has a label that counts", "raise mask_rate"));
+}
+
+static void test_skipped_steps_are_counted(void **state)
+{
+    (void)state;
+    yoke_parity_result result;
+    const session_case once = {.mesh = "dp=2", .empty_step = 2};
+    assert_ok(compare_case(&once, &result), "one empty step");
+    assert_true(result.ok);
+    assert_int_equal(result.skipped, 1);
+    const session_case wild = {.mesh = "pp=2", .lr = 1e6, .steps = 6};
+    assert_ok(compare_case(&wild, &result), "lr 1e6");
+    assert_true(result.skipped >= 3);
+    const session_case tame = {.mesh = "pp=2"};
+    assert_ok(compare_case(&tame, &result), "none skipped");
+    assert_int_equal(result.skipped, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +223,8 @@ int main(void)
         cmocka_unit_test(test_evaluation_on_any_mesh),
         cmocka_unit_test(test_a_difference_is_named),
         cmocka_unit_test(test_other_bits_are_named),
+        cmocka_unit_test(test_no_label_is_no_parity),
+        cmocka_unit_test(test_skipped_steps_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -132,6 +132,7 @@ const yoke_graph *yoke_session_graph(const yoke_session *session);
 typedef struct yoke_parity_result {
     /* Maxima over tensors and steps, relative 2-norm. */
     double grad_rel, norm_rel, loss_rel, weights_rel;
+    int64_t skipped;            /* steps that neither side applied: they prove little */
     bool bits_equal;            /* every loss, gradient and weight */
     char first_difference[128]; /* first tensor over its bound; "" if none */
     char first_other_bits[128]; /* first with other bits, within its bound or not; "" if none */
@@ -152,7 +153,8 @@ yoke_parity_bounds yoke_parity_bounds_of(const yoke_config *config);
 
 /* Runs the mesh and one rank from the same config for `steps` steps and compares: gradients before
  * clipping, norm and loss after the first step, loss of every step, weights after the last. Threads
- * per rank are equal in both. YOKE_BAD_INPUT unless there are 1 to 10^9 steps. */
+ * per rank are equal in both. YOKE_BAD_INPUT unless there are 1 to 10^9 steps; YOKE_CHECK if no step
+ * has a loss that is finite on either side, so that there is nothing to compare. */
 yoke_status yoke_parity(const yoke_session_parts *parts, int64_t steps,
                         yoke_parity_result *result) YOKE_MUST_USE;
 

@@ -13,7 +13,8 @@ static void print_row(const char *what, double difference, double bound)
                  difference <= bound ? "ok" : "DIFFERS");
 }
 
-static void print_result(const yoke_parity_result *parity, const yoke_parity_bounds *bounds)
+static void print_result(const yoke_parity_result *parity, const yoke_parity_bounds *bounds,
+                         int64_t steps)
 {
     (void)printf("%-10s %-30s %-8s %s\n", "what", "largest relative difference", "bound",
                  "verdict");
@@ -26,6 +27,10 @@ static void print_result(const yoke_parity_result *parity, const yoke_parity_bou
     } else {
         (void)printf("bits       differ, first in %s\n", parity->first_other_bits);
     }
+    if (parity->skipped > 0) {
+        (void)printf("skipped    %lld of %lld steps were skipped on both sides\n",
+                     (long long)parity->skipped, (long long)steps);
+    }
 }
 
 static void report(const yoke_parity_result *parity, json_t *result)
@@ -35,6 +40,7 @@ static void report(const yoke_parity_result *parity, json_t *result)
     (void)json_object_set_new(result, "norm_rel", yoke_json_real(parity->norm_rel));
     (void)json_object_set_new(result, "loss_rel", yoke_json_real(parity->loss_rel));
     (void)json_object_set_new(result, "weights_rel", yoke_json_real(parity->weights_rel));
+    (void)json_object_set_new(result, "skipped", json_integer(parity->skipped));
     (void)json_object_set_new(result, "bits_equal", json_boolean(parity->bits_equal));
     (void)json_object_set_new(result, "first_difference",
                               *first ? yoke_json_text(first) : json_null());
@@ -52,7 +58,7 @@ static yoke_status compare(yoke_setup *setup, int64_t steps, json_t *result)
     (void)fflush(stdout);
     YOKE_TRY(yoke_parity(&setup->parts, steps, &parity));
     yoke_parity_bounds bounds = yoke_parity_bounds_of(&setup->run.config);
-    print_result(&parity, &bounds);
+    print_result(&parity, &bounds, steps);
     report(&parity, result);
     if (!parity.ok) {
         return YOKE_FAIL(YOKE_CHECK,

@@ -13,7 +13,9 @@ typedef struct side {
     yoke_config config;
     yoke_session *session;
     double *loss, *norm; /* [steps] */
+    bool *skipped;       /* [steps] */
     int64_t n;
+    double n_valid; /* labels that count, over all steps */
 } side;
 
 typedef struct comparison {
@@ -39,7 +41,9 @@ static void keep_step(void *user, const yoke_step_metrics *metrics)
 {
     side *s = user;
     s->loss[s->n] = metrics->loss;
-    s->norm[s->n++] = metrics->grad_norm;
+    s->norm[s->n] = metrics->grad_norm;
+    s->skipped[s->n++] = metrics->skipped;
+    s->n_valid += metrics->n_valid;
 }
 
 static yoke_status run_side(side *s, int64_t first, int64_t n)
@@ -74,7 +78,8 @@ static yoke_status open_side(const yoke_session_parts *parts, yoke_config config
     s->config = config;
     s->loss = yoke_block_alloc(sizeof(double) * (size_t)steps);
     s->norm = yoke_block_alloc(sizeof(double) * (size_t)steps);
-    if (!s->loss || !s->norm) {
+    s->skipped = yoke_block_alloc(sizeof(bool) * (size_t)steps);
+    if (!s->loss || !s->norm || !s->skipped) {
         return YOKE_FAIL(YOKE_NO_MEMORY, "no memory for the losses of %lld steps",
                          (long long)steps);
     }
@@ -88,6 +93,7 @@ static void close_side(side *s)
     yoke_session_destroy(s->session);
     yoke_block_free(s->loss);
     yoke_block_free(s->norm);
+    yoke_block_free(s->skipped);
 }
 
 /* --- Comparing -------------------------------------------------------------------------------- */
@@ -150,7 +156,7 @@ static yoke_status compare_tensors(comparison *c, yoke_fetch what, double bound,
 
 static double relative_scalar(double a, double b)
 {
-    if (isnan(a) && isnan(b)) {
+    if (a == b || (isnan(a) && isnan(b))) {
         return 0; /* a step without a valid label has no loss on either side */
     }
     double distance = fabs(a - b) / (fabs(b) > 0 ? fabs(b) : 1.0);
@@ -164,9 +170,34 @@ static void compare_losses(comparison *c)
         double distance = relative_scalar(c->mesh.loss[i], c->single.loss[i]);
         compare_numbers(c, distance, c->bounds.loss, &result->loss_rel, "loss");
         compare_bits(c, &c->mesh.loss[i], &c->single.loss[i], sizeof(double), "loss");
+        compare_numbers(c, c->mesh.skipped[i] == c->single.skipped[i] ? 0 : (double)INFINITY, 0,
+                        &result->loss_rel, "skipped steps");
+        result->skipped += c->mesh.skipped[i] && c->single.skipped[i];
     }
     compare_numbers(c, relative_scalar(c->mesh.norm[0], c->single.norm[0]), c->bounds.grad,
                     &result->norm_rel, "gradient norm");
+}
+
+/* Numbers that are none on both sides are equal, and prove nothing. */
+static yoke_status check_compared(const comparison *c)
+{
+    for (int64_t i = 0; i < c->steps; i++) {
+        if (isfinite(c->mesh.loss[i]) || isfinite(c->single.loss[i])) {
+            return YOKE_OK;
+        }
+    }
+    if (c->mesh.n_valid > 0 || c->single.n_valid > 0) {
+        return YOKE_FAIL(YOKE_CHECK,
+                         "nothing to compare: not one of %lld steps has a loss that is finite, on "
+                         "the mesh or on one rank; lower lr, or raise warmup_steps",
+                         (long long)c->steps);
+    }
+    return YOKE_FAIL(YOKE_CHECK,
+                     "nothing to compare: not one of %lld steps has a label that counts: check "
+                     "ignore_token and the corpus%s",
+                     (long long)c->steps,
+                     c->mesh.session->train_sampler.masking.rate > 0.0 ? ", and raise mask_rate"
+                                                                       : "");
 }
 
 static yoke_status make_room(comparison *c)
@@ -195,6 +226,7 @@ static yoke_status compare(comparison *c, const yoke_session_parts *parts)
     YOKE_TRY(compare_tensors(c, YOKE_FETCH_GRADIENT, c->bounds.grad, &c->result->grad_rel));
     YOKE_TRY(yoke_status_prefix(run_side(&c->mesh, 1, c->steps - 1), "on the mesh"));
     YOKE_TRY(yoke_status_prefix(run_side(&c->single, 1, c->steps - 1), "on one rank"));
+    YOKE_TRY(check_compared(c));
     compare_losses(c);
     return compare_tensors(c, YOKE_FETCH_WEIGHT, c->bounds.weights, &c->result->weights_rel);
 }
