@@ -131,18 +131,24 @@ static yoke_value drifting(yoke_graph *g, const yoke_model_config *config, const
     return yoke_matmul(g, "btf,vf->btv", x, yoke_weight(g, "head", "vf", 0.02f));
 }
 
-static void compare_drifting(float by, yoke_parity_result *result)
+static void compare_builds(yoke_value (*logits)(yoke_graph *, const yoke_model_config *,
+                                                const yoke_build *),
+                           yoke_parity_result *result)
 {
-    static const yoke_model model = {
-        .name = "drifting", .vocab_size = vocabulary_of, .logits = drifting};
+    const yoke_model model = {.name = "other", .vocab_size = vocabulary_of, .logits = logits};
     const session_case c = {.model = &model, .mesh = "pp=2"};
     scene s;
     n_builds = 0;
-    drift = by;
     scene_open(&s, &c);
     yoke_session_parts parts = scene_parts(&s);
-    assert_ok(yoke_parity(&parts, 2, result), "drifting");
+    assert_ok(yoke_parity(&parts, 2, result), "another model");
     scene_close(&s);
+}
+
+static void compare_drifting(float by, yoke_parity_result *result)
+{
+    drift = by;
+    compare_builds(drifting, result);
 }
 
 /* The table is the first parameter, and its gradient comes through the weight that is another one. */
@@ -155,6 +161,60 @@ static void test_a_difference_is_named(void **state)
     assert_false(result.bits_equal);
     assert_true(result.grad_rel > YOKE_PARITY_GRAD && result.weights_rel > YOKE_PARITY_WEIGHTS);
     assert_string_equal(result.first_difference, "gradient of table");
+}
+
+/* A bias of zeros that the second build adds twice: forward the same, its gradient twice as large.
+ * The weight before it makes that gradient small beside the others. */
+static yoke_value biased(yoke_graph *g, const yoke_model_config *config, const yoke_build *build)
+{
+    yoke_letter(g, 'v', vocabulary_of(config));
+    yoke_letter(g, 'd', 8);
+    yoke_letter(g, 'f', 12);
+    yoke_block(g, "embed");
+    yoke_value x = yoke_embedding(g, yoke_weight(g, "table", "vd", 1.0f), build->tokens);
+    yoke_block(g, "layer");
+    yoke_value bias = yoke_bias(g, "small", "d");
+    for (int i = 0; i <= n_builds; i++) {
+        x = yoke_add_bias(g, x, bias);
+    }
+    n_builds++;
+    x = yoke_matmul(g, "btd,df->btf", x, yoke_weight(g, "narrow", "df", 0.02f));
+    yoke_block(g, "head");
+    return yoke_matmul(g, "btf,vf->btv", x, yoke_weight(g, "head", "vf", 0.02f));
+}
+
+/* Floors do not hide it: they are for what is rounding noise. */
+static void test_a_small_wrong_gradient_is_named(void **state)
+{
+    (void)state;
+    yoke_parity_result result;
+    compare_builds(biased, &result);
+    assert_false(result.ok);
+    assert_true(result.loss_rel <= YOKE_PARITY_LOSS);
+    assert_true(result.grad_rel > 1e3 * YOKE_PARITY_GRAD);
+    assert_string_equal(result.first_difference, "gradient of small");
+}
+
+/* Gradients that cancel to nothing, as of queries that have one key, and biases of two steps. */
+static void test_noise_is_no_difference(void **state)
+{
+    (void)state;
+    static const session_case cases[] = {
+        {.mesh = "dp=2", .batch = 4, .seq_len = 1, .steps = 2},
+        {.mesh = "tp=2", .batch = 4, .seq_len = 1, .steps = 2},
+        {.preset = "llama-tiny", .mesh = "tp=2", .batch = 4, .seq_len = 1, .steps = 2},
+        {.keys = "n_layer=3", .mesh = "tp=2", .batch = 2, .seq_len = 7, .steps = 2},
+        {.preset = "bert-tiny",
+         .keys = "num_hidden_layers=7",
+         .options = "warmup_steps=20",
+         .mesh = "dp=3",
+         .batch = 9,
+         .microbatches = 3,
+         .steps = 2},
+    };
+    for (int i = 0; i < COUNT(cases); i++) {
+        assert_parity(&(parity_case){.base = cases[i]});
+    }
 }
 
 static void test_other_bits_are_named(void **state)
@@ -222,6 +282,8 @@ int main(void)
         cmocka_unit_test(test_schedules_are_equal),
         cmocka_unit_test(test_evaluation_on_any_mesh),
         cmocka_unit_test(test_a_difference_is_named),
+        cmocka_unit_test(test_a_small_wrong_gradient_is_named),
+        cmocka_unit_test(test_noise_is_no_difference),
         cmocka_unit_test(test_other_bits_are_named),
         cmocka_unit_test(test_no_label_is_no_parity),
         cmocka_unit_test(test_skipped_steps_are_counted),

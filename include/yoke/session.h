@@ -130,7 +130,8 @@ const struct yoke_program_set *yoke_session_programs(const yoke_session *session
 const yoke_graph *yoke_session_graph(const yoke_session *session);
 
 typedef struct yoke_parity_result {
-    /* Maxima over tensors and steps, relative 2-norm. */
+    /* Maxima over tensors and steps, relative 2-norm. The difference of a tensor of n elements is
+     * divided by its 2-norm, or by that of n elements of the least sizes below if it is less. */
     double grad_rel, norm_rel, loss_rel, weights_rel;
     int64_t skipped;            /* steps that neither side applied: they prove little */
     bool bits_equal;            /* every loss, gradient and weight */
@@ -143,6 +144,11 @@ typedef struct yoke_parity_result {
 #define YOKE_PARITY_GRAD    1e-5
 #define YOKE_PARITY_LOSS    1e-6
 #define YOKE_PARITY_WEIGHTS 1e-4
+
+/* Sizes of an element below which no tensor is measured by itself: of gradients, relative to the root
+ * mean square over all elements that are trained; of weights, which begin at a scale of about 0.02. */
+#define YOKE_PARITY_LEAST_GRAD   1e-3
+#define YOKE_PARITY_LEAST_WEIGHT 1e-2
 
 typedef struct yoke_parity_bounds {
     double grad, loss, weights; /* relative; the norm's is that of gradients */

@@ -114,8 +114,9 @@ static void compare_bits(comparison *c, const void *a, const void *b, size_t byt
     }
 }
 
-/* Relative 2-norm of the difference; NaN counts as infinite. */
-static double relative(const float *a, const float *b, int64_t n)
+/* 2-norm of the difference, relative to that of b or to `least` if that is more; NaN counts as
+ * infinite. */
+static double relative(const float *a, const float *b, int64_t n, double least)
 {
     double difference = 0, reference = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -123,8 +124,23 @@ static double relative(const float *a, const float *b, int64_t n)
         difference += d * d;
         reference += (double)b[i] * (double)b[i];
     }
-    double distance = sqrt(difference) / (reference > 0 ? sqrt(reference) : 1.0);
+    double scale = fmax(sqrt(reference), least);
+    double distance = sqrt(difference) / (scale > 0 ? scale : 1.0);
     return distance >= 0 ? distance : (double)INFINITY;
+}
+
+/* Root mean square over the elements that are trained, of the one rank's first gradient; 0 where it
+ * is no number. */
+static double gradient_per_element(const comparison *c)
+{
+    const yoke_graph *graph = c->single.session->train.graph;
+    double norm = c->single.norm[0];
+    int64_t n = 0;
+    for (int64_t i = 0; i < graph->n_parameters; i++) {
+        bool trained = graph->gradients[i] != YOKE_NO_VALUE;
+        n += trained ? yoke_shape_elements(&graph->values[graph->parameters[i]].shape) : 0;
+    }
+    return n > 0 && isfinite(norm) ? norm / sqrt((double)n) : 0.0;
 }
 
 /* One kind of number: its largest distance so far, and the bound. */
@@ -138,8 +154,13 @@ static void compare_numbers(comparison *c, double distance, double bound, double
     }
 }
 
+/* A tensor far below the others is measured by them: a gradient that cancels to nothing is rounding
+ * noise, which differs by its own size, and AdamW divides it by itself, so that a bias which began
+ * at zero a few steps ago is noise too. */
 static yoke_status compare_tensors(comparison *c, yoke_fetch what, double bound, double *largest)
 {
+    double least = what == YOKE_FETCH_GRADIENT ? YOKE_PARITY_LEAST_GRAD * gradient_per_element(c)
+                                               : YOKE_PARITY_LEAST_WEIGHT;
     for (int i = 0; i < yoke_session_n_parameters(c->single.session); i++) {
         yoke_shape shape = yoke_session_parameter_shape(c->single.session, i);
         int64_t n = yoke_shape_elements(&shape);
@@ -149,7 +170,7 @@ static yoke_status compare_tensors(comparison *c, yoke_fetch what, double bound,
         YOKE_TRY(yoke_session_fetch(c->mesh.session, what, i, c->a));
         YOKE_TRY(yoke_session_fetch(c->single.session, what, i, c->b));
         compare_bits(c, c->a, c->b, sizeof(float) * (size_t)n, name);
-        compare_numbers(c, relative(c->a, c->b, n), bound, largest, name);
+        compare_numbers(c, relative(c->a, c->b, n, least * sqrt((double)n)), bound, largest, name);
     }
     return YOKE_OK;
 }
