@@ -27,6 +27,7 @@ typedef struct rank_options {
     size_t user_bytes;
     double timeout_s;
     int n_cores;
+    int depth;
 } rank_options;
 
 static inline yoke_world *open_world(const rank_options *options)
@@ -44,6 +45,7 @@ static inline yoke_world *open_world(const rank_options *options)
                                         .group_size = sizes,
                                         .group_ranks = groups,
                                         .n_cores = options->n_cores,
+                                        .depth = options->depth,
                                         .timeout_s = options->timeout_s,
                                         .user_bytes = options->user_bytes};
     yoke_world *world = NULL;

@@ -366,6 +366,37 @@ static void test_interrupted(void **state)
     scene_close(&s);
 }
 
+/* What the transport cannot do is said by the plan, with the options that make it so. */
+static void test_depth_of_a_plan(void **state)
+{
+    (void)state;
+    scene s;
+    outcome o = {0};
+    const session_case deep = {.keys = "n_layer=30",
+                               .mesh = "pp=2",
+                               .schedule = "interleaved",
+                               .options = "chunks_per_stage=16",
+                               .batch = 16,
+                               .microbatches = 16,
+                               .seq_len = 4};
+    scene_open(&s, &deep);
+    scene_plan(&s);
+    assert_true(s.session->train.set->depth > 64);
+    run_steps(&s, 0, 1, &o);
+    scene_close(&s);
+
+    session_case too_deep = deep;
+    too_deep.keys = "n_layer=126";
+    too_deep.options = "chunks_per_stage=64";
+    scene_open(&s, &too_deep);
+    yoke_session_parts parts = scene_parts(&s);
+    assert_status_says(yoke_session_create(&parts, &s.session), YOKE_BAD_INPUT,
+                       SAYS("interleaved on mesh pp=2", "at most 256",
+                            "fewer chunks (chunks_per_stage is 64), fewer microbatches (16)",
+                            "schedule=1f1b"));
+    scene_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -379,6 +410,7 @@ int main(void)
         cmocka_unit_test(test_logits_leave_training_alone),
         cmocka_unit_test(test_every_step_is_told),
         cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_depth_of_a_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -151,22 +151,29 @@ static void test_missing_sources_are_refused(void **state)
     run_in_arena(2, 0, no_source);
 }
 
+/* One start more than the depth is refused, on the second round too. */
 static yoke_status too_many(yoke_endpoint *endpoint, void *user)
 {
-    (void)user;
+    int depth = *(const int *)user;
     const yoke_transfer barrier = {.kind = YOKE_TRANSFER_BARRIER};
-    yoke_request requests[5];
-    for (int i = 0; i < 4; i++) {
+    yoke_request requests[YOKE_MAX_DEPTH];
+    for (int i = 0; i < depth / 2; i++) {
+        YOKE_TRY(run_barrier(endpoint, 0));
+    }
+    for (int i = 0; i < depth; i++) {
         YOKE_TRY(yoke_transfer_start(endpoint, &barrier, &requests[i]));
     }
-    yoke_status status = yoke_transfer_start(endpoint, &barrier, &requests[4]);
-    bool right = yoke_status_code(status) == YOKE_CHECK &&
-                 strstr(yoke_status_message(status), "at most 4 may be outstanding");
+    yoke_request another;
+    yoke_status status = yoke_transfer_start(endpoint, &barrier, &another);
+    char said[64];
+    (void)snprintf(said, sizeof said, "at most %d may be outstanding", depth);
+    bool right =
+        yoke_status_code(status) == YOKE_CHECK && strstr(yoke_status_message(status), said);
     yoke_status_free(status);
     if (!right) {
-        return YOKE_FAIL(YOKE_CHECK, "a fifth start was not refused");
+        return YOKE_FAIL(YOKE_CHECK, "one more than %d starts were not refused", depth);
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = depth - 1; i >= 0; i--) {
         YOKE_TRY(yoke_transfer_wait(endpoint, &requests[i]));
     }
     return run_barrier(endpoint, 0);
@@ -175,7 +182,12 @@ static yoke_status too_many(yoke_endpoint *endpoint, void *user)
 static void test_depth_is_kept(void **state)
 {
     (void)state;
-    run_in_arena(2, 0, too_many);
+    int depths[] = {4, 63, 64, 65, 130, YOKE_MAX_DEPTH};
+    for (size_t i = 0; i < sizeof depths / sizeof depths[0]; i++) {
+        yoke_world *world = open_world(&(rank_options){.n_ranks = 2, .depth = depths[i]});
+        run_ranks(world, true, too_many, &depths[i]);
+        yoke_world_destroy(world);
+    }
 }
 
 /* Parts of a box cover each element once and are no larger than asked, also beyond 2^32. */
@@ -224,7 +236,7 @@ static void test_bad_worlds_are_refused(void **state)
         const char *said;
     } cases[] = {
         {{.n_ranks = 0}, "0 ranks; a world has 1 to 1024"},
-        {{.n_ranks = 2, .depth = 65}, "depth 65; a channel keeps 1 to 64"},
+        {{.n_ranks = 2, .depth = 257}, "depth 257; a channel keeps 1 to 256"},
         {{.n_ranks = 2, .n_groups = 1, .group_size = &three, .group_ranks = lists},
          "group 0 has 3 ranks; it needs 1 to 2"},
         {{.n_ranks = 2, .n_groups = 1, .group_size = &two, .group_ranks = lists + 1},

@@ -235,6 +235,42 @@ static yoke_status plan_training(yoke_session *session, yoke_session_plan *plan)
     return status;
 }
 
+/* --- What the transport can do ---------------------------------------------------------------- */
+
+/* The options that make a plan deep, with a way out for each. */
+static void ways_out(const yoke_session *session, const yoke_schedule *schedule, char *text,
+                     size_t text_bytes)
+{
+    const yoke_config *config = &session->config;
+    text[0] = 0;
+    if (schedule->n_chunks > schedule->n_stages) {
+        (void)snprintf(text, text_bytes, "fewer chunks (chunks_per_stage is %lld), ",
+                       (long long)(schedule->n_chunks / schedule->n_stages));
+    }
+    size_t used = strlen(text);
+    (void)snprintf(text + used, text_bytes - used, "fewer microbatches (%lld)",
+                   (long long)config->microbatches);
+    used = strlen(text);
+    if (schedule->n_stages > 1 && strcmp(config->schedule, "1f1b") != 0) {
+        (void)snprintf(text + used, text_bytes - used, ", or schedule=1f1b");
+    }
+}
+
+/* More ranks than run here are only planned. */
+static yoke_status check_depth(const yoke_session *session, const yoke_program_set *set)
+{
+    if (set->depth <= YOKE_MAX_DEPTH || session->n_ranks > YOKE_MAX_WORLD_RANKS) {
+        return YOKE_OK;
+    }
+    char text[128];
+    ways_out(session, &set->schedule, text, sizeof text);
+    return YOKE_FAIL(YOKE_BAD_INPUT,
+                     "schedule %.80s on mesh %s: a rank has %d messages under way to one other at "
+                     "a time, and at most %d can be: use %s",
+                     session->config.schedule, session->config.mesh, set->depth, YOKE_MAX_DEPTH,
+                     text);
+}
+
 /* --- Plans ------------------------------------------------------------------------------------ */
 
 yoke_status yoke_session_plan_create(yoke_session *session, yoke_session_use use,
@@ -245,6 +281,9 @@ yoke_status yoke_session_plan_create(yoke_session *session, yoke_session_use use
                                                : build_plan(session, use, (levels){0}, plan);
     if (!status) {
         status = yoke_program_verify(plan->set);
+    }
+    if (!status) {
+        status = check_depth(session, plan->set);
     }
     if (status) {
         yoke_session_plan_destroy(plan);

@@ -26,9 +26,15 @@ static yoke_lane *lane_of(const yoke_endpoint *endpoint, const yoke_transfer *tr
     return &endpoint->lanes[transfer->group];
 }
 
+/* The word of a lane that has the bit of a transfer, and that bit. */
+static uint64_t *busy_word(const yoke_endpoint *endpoint, yoke_lane *lane, uint64_t sequence)
+{
+    return &lane->busy[sequence % (uint64_t)endpoint->world->depth / 64];
+}
+
 static uint64_t busy_bit(const yoke_endpoint *endpoint, uint64_t sequence)
 {
-    return UINT64_C(1) << sequence % (uint64_t)endpoint->world->depth;
+    return UINT64_C(1) << sequence % (uint64_t)endpoint->world->depth % 64;
 }
 
 static yoke_status check_start(const yoke_endpoint *endpoint, const yoke_transfer *transfer)
@@ -41,15 +47,15 @@ static yoke_status check_start(const yoke_endpoint *endpoint, const yoke_transfe
         YOKE_ASSERT(transfer->group >= 0 && transfer->group < world->n_groups);
     }
     YOKE_ASSERT(transfer->elements >= 0);
-    const yoke_lane *lane = lane_of(endpoint, transfer);
-    if (lane->busy & busy_bit(endpoint, lane->n_started)) {
+    yoke_lane *lane = lane_of(endpoint, transfer);
+    uint64_t next = lane->n_started;
+    if (*busy_word(endpoint, lane, next) & busy_bit(endpoint, next)) {
         return YOKE_FAIL(YOKE_CHECK,
                          "rank %d starts %s %llu before it has waited for %llu; at most %d may be "
                          "outstanding in one channel or group",
                          endpoint->rank, yoke_transfer_kind_name(transfer->kind),
-                         (unsigned long long)lane->n_started,
-                         (unsigned long long)lane->n_started - (unsigned long long)world->depth,
-                         world->depth);
+                         (unsigned long long)next,
+                         (unsigned long long)next - (unsigned long long)world->depth, world->depth);
     }
     return YOKE_OK;
 }
@@ -63,7 +69,7 @@ yoke_status yoke_transfer_start(yoke_endpoint *endpoint, const yoke_transfer *tr
     yoke_endpoint_beat(endpoint);
     YOKE_TRY(is_message(request) ? yoke_message_start(endpoint, request)
                                  : yoke_collective_start(endpoint, request));
-    lane->busy |= busy_bit(endpoint, request->sequence);
+    *busy_word(endpoint, lane, request->sequence) |= busy_bit(endpoint, request->sequence);
     lane->n_started++;
     return YOKE_OK;
 }
@@ -102,13 +108,14 @@ yoke_status yoke_transfer_wait(yoke_endpoint *endpoint, yoke_request *request)
 {
     yoke_lane *lane = lane_of(endpoint, request->transfer);
     uint64_t bit = busy_bit(endpoint, request->sequence);
-    YOKE_ASSERT(request->sequence < lane->n_started && (lane->busy & bit) != 0);
+    uint64_t *busy = busy_word(endpoint, lane, request->sequence);
+    YOKE_ASSERT(request->sequence < lane->n_started && (*busy & bit) != 0);
     uint32_t seen;
     while (!(is_message(request) ? yoke_message_progress(endpoint, request, &seen)
                                  : yoke_collective_progress(endpoint, request, &seen))) {
         YOKE_TRY(sleep_once(endpoint, request, seen));
     }
-    lane->busy &= ~bit;
+    *busy &= ~bit;
     atomic_store_explicit(&endpoint->self->waits_for, -1, memory_order_relaxed);
     return is_message(request) ? yoke_message_verdict(endpoint, request)
                                : yoke_collective_verdict(endpoint, request);

@@ -30,7 +30,10 @@ typedef struct yoke_world yoke_world;       /* the memory that the ranks of one 
 typedef struct yoke_endpoint yoke_endpoint; /* one rank's end of it */
 
 /* Ranks of one world: `local` keeps room for messages between any two of them. */
-enum { YOKE_MAX_WORLD_RANKS = 1024 };
+enum {
+    YOKE_MAX_WORLD_RANKS = 1024,
+    YOKE_MAX_DEPTH = 256 /* transfers outstanding in one channel or group */
+};
 
 typedef enum yoke_transfer_kind {
     YOKE_TRANSFER_SEND,
@@ -80,7 +83,7 @@ typedef struct yoke_world_options {
     const int *group_size;         /* [n_groups] */
     const int *const *group_ranks; /* [n_groups][group_size], ascending */
     /* How far starts may run ahead in one direction of a pair or in one group: a transfer is started
-     * only once the one `depth` before it has been waited for. 0: 4; at most 64. */
+     * only once the one `depth` before it has been waited for. 0: 4; at most YOKE_MAX_DEPTH. */
     int depth;
     int n_cores;       /* cores of the machine; 0: asks the system */
     double timeout_s;  /* how long others wait for a rank without sign of life; 0: 600 */

@@ -21,7 +21,6 @@
 enum {
     YOKE_CACHE_LINE = 64,
     YOKE_DEFAULT_DEPTH = 4,
-    YOKE_MAX_DEPTH = 64, /* bits of yoke_lane.busy */
 };
 
 /* A number that ranks sleep on until it changes; see wait.h. */
@@ -148,7 +147,7 @@ struct yoke_world {
 /* One direction to or from a peer, or one group: what this rank has started there. */
 typedef struct yoke_lane {
     uint64_t n_started;
-    uint64_t busy; /* bit s % depth: transfer s is not yet waited for */
+    uint64_t busy[YOKE_MAX_DEPTH / 64]; /* bit s % depth: transfer s is not yet waited for */
 } yoke_lane;
 
 struct yoke_endpoint {
