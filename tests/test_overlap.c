@@ -46,6 +46,16 @@ static bool is_gather(const yoke_program *program, int transfer)
     return t->kind == YOKE_EXCHANGE_COPY && program->buffers[t->out].kind == YOKE_BUFFER_GATHERED;
 }
 
+/* A kernel of the model: not one that only adds a scattered gradient to its sum, behind its block. */
+static bool computes(const yoke_program *program, const yoke_instruction *at)
+{
+    if (at->opcode != YOKE_OPCODE_KERNEL) {
+        return false;
+    }
+    int out = program->operands[at->operands + at->n_in];
+    return !(at->n_in == 1 && at->n_out == 1 && program->buffers[out].kind == YOKE_BUFFER_GRADS);
+}
+
 /* Blocks of kernels that run between a start and its wait, that of the wait itself not counted. */
 static int blocks_between(const yoke_program *program, int transfer)
 {
@@ -54,10 +64,10 @@ static int blocks_between(const yoke_program *program, int transfer)
     int block = program->instructions[wait].block, last = block;
     for (int64_t i = start_of(program, transfer); i < wait; i++) {
         const yoke_instruction *at = &program->instructions[i];
-        bool new_block =
-            at->opcode == YOKE_OPCODE_KERNEL && at->block != block && at->block != last;
-        n += new_block;
-        last = at->opcode == YOKE_OPCODE_KERNEL ? at->block : last;
+        if (computes(program, at)) {
+            n += at->block != block && at->block != last;
+            last = at->block;
+        }
     }
     return n;
 }
@@ -112,6 +122,33 @@ static void test_gradients_leave_in_the_last_backward_pass(void **state)
     scene_close(&s);
 }
 
+/* Pieces of gradients travel while the next layer computes; but for the last layer's, nothing is left
+ * to compute. */
+static void test_scattering_is_hidden(void **state)
+{
+    (void)state;
+    static const char *const options[] = {NULL, "zero=2", "zero=3"};
+    for (int i = 0; i < 3; i++) {
+        scene s;
+        const yoke_program *program = open_program(&s, i ? "dp=2" : "fsdp=2", options[i]);
+        int n = 0, hidden = 0;
+        for (int t = 0; t < program->n_transfers; t++) {
+            if (program->transfers[t].kind != YOKE_EXCHANGE_SUM) {
+                continue;
+            }
+            int64_t wait = find(program, YOKE_OPCODE_WAIT, t), at = start_of(program, t);
+            while (at < wait && !computes(program, &program->instructions[at])) {
+                at++;
+            }
+            n++;
+            hidden += at < wait;
+        }
+        assert_true(n >= 2 * 5 * 12);
+        assert_true(hidden > n - n / 8);
+        scene_close(&s);
+    }
+}
+
 static void assert_bounded(const char *mesh, const char *options)
 {
     scene s;
@@ -137,6 +174,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parameters_are_gathered_one_block_ahead),
         cmocka_unit_test(test_gradients_leave_in_the_last_backward_pass),
+        cmocka_unit_test(test_scattering_is_hidden),
         cmocka_unit_test(test_channels_stay_narrow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,10 +3,12 @@
  * travel while kernels run.
  *
  * A start may come as soon as its input is whole. Where its result lives short, such as a
- * parameter gathered for a layer, it comes at most one block ahead, since memory holds the result
- * from there on. In place, or where the result lasts anyway, such as the reduction of a gradient,
- * there is no limit: gradients leave in the last backward pass, behind their last contribution. A
- * wait moves down to the first use, if what is sent lasts anyway.
+ * parameter gathered for a layer, it comes at most one block ahead, in the order of use, since memory
+ * holds the result from there on. In place, or where the result lasts anyway, such as the reduction
+ * of a gradient, there is no limit: gradients leave in the last backward pass, behind their last
+ * contribution. A wait moves down to the first use, if what is sent lasts anyway; else, as with the
+ * scattering of a gradient, it moves at most to the end of the next block, and what adds the piece
+ * to its sum goes with it.
  *
  * So that a channel stays narrow, a transfer is waited for before too many others of its group are
  * started.
@@ -62,20 +64,25 @@ static bool same_action(const yoke_instruction *a, const yoke_instruction *b)
     return a->region == b->region && a->microbatch == b->microbatch;
 }
 
-/* The first instruction of the block before that of `index`, in the same action. */
-static int64_t one_block_ahead(const yoke_program *program, int64_t index)
+/* The furthest instruction, in steps of 1 or -1, that is in the same action as `index` and not more
+ * than a block away. Transfers may stand among the kernels of other blocks: these alone count. */
+static int64_t one_block_away(const yoke_program *program, int64_t index, int step)
 {
     const yoke_instruction *at = &program->instructions[index];
-    int block = at->block;
-    int n_blocks = 0;
-    while (index > 0 && same_action(&program->instructions[index - 1], at)) {
-        int before = program->instructions[index - 1].block;
-        n_blocks += before != block;
-        block = before;
+    int block = at->block, n_blocks = 0;
+    for (int64_t i = index + step; i >= 0 && i < program->n_instructions; i += step) {
+        const yoke_instruction *next = &program->instructions[i];
+        if (!same_action(next, at)) {
+            break;
+        }
+        if (next->opcode == YOKE_OPCODE_KERNEL && next->block != block) {
+            block = next->block;
+            n_blocks++;
+        }
         if (n_blocks > 1) {
             break;
         }
-        index--;
+        index = i;
     }
     return index;
 }
@@ -91,29 +98,70 @@ static void move(yoke_program *program, int64_t from, int64_t to)
     program->instructions[to] = moved;
 }
 
+static bool starts_gathering(const yoke_program *program, const yoke_instruction *at)
+{
+    return at->opcode == YOKE_OPCODE_COLLECTIVE &&
+           program->buffers[program->transfers[at->transfer].out].kind == YOKE_BUFFER_GATHERED;
+}
+
 static void start_early(yoke_lowering *low, int64_t index)
 {
     yoke_program *program = low->program;
     const yoke_program_transfer *t = &program->transfers[program->instructions[index].transfer];
     bool free = t->in == t->out || lasts(program, t->out);
-    int64_t limit = free ? 0 : one_block_ahead(program, index);
+    int64_t limit = free ? 0 : one_block_away(program, index, -1);
     int64_t to = index;
     while (to > limit && !disturbs(low, &program->instructions[to - 1], t)) {
+        if (!free && starts_gathering(program, &program->instructions[to - 1])) {
+            break;
+        }
         to--;
     }
     move(program, index, to);
 }
 
+/* The sum to which the instruction after a wait adds what has come, if it does nothing else; or
+ * YOKE_NO_BUFFER. */
+static int sum_behind(const yoke_lowering *low, int64_t wait, const yoke_program_transfer *t)
+{
+    const yoke_program *program = low->program;
+    const yoke_instruction *at = &program->instructions[wait + 1];
+    bool adds = wait + 1 < program->n_instructions && at->opcode == YOKE_OPCODE_KERNEL &&
+                low->graph->nodes[at->node].op == YOKE_OP_ADD && at->n_in == 1;
+    const int *operands = adds ? program->operands + at->operands : NULL;
+    bool these = adds && operands[0] == t->out && lasts(program, operands[1]);
+    return these ? operands[1] : YOKE_NO_BUFFER;
+}
+
+static bool names(const yoke_program *program, const yoke_instruction *at, int buffer)
+{
+    for (int i = 0; i < at->n_in + at->n_out; i++) {
+        if (shares(program, program->operands[at->operands + i], buffer)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A wait, and the addition behind it. */
 static void wait_late(yoke_lowering *low, int64_t index)
 {
     yoke_program *program = low->program;
     const yoke_program_transfer *t = &program->transfers[program->instructions[index].transfer];
-    int64_t to = index;
-    while (to + 1 < program->n_instructions && lasts(program, t->in) &&
-           !disturbs(low, &program->instructions[to + 1], t)) {
+    int sum = sum_behind(low, index, t);
+    bool adds = sum != YOKE_NO_BUFFER;
+    if (!adds && !lasts(program, t->in)) {
+        return;
+    }
+    int64_t last = adds ? one_block_away(program, index, 1) : program->n_instructions - 1;
+    int64_t to = index + adds;
+    while (to < last && !disturbs(low, &program->instructions[to + 1], t) &&
+           !names(program, &program->instructions[to + 1], sum)) {
         to++;
     }
-    move(program, index, to);
+    for (int moved = 0; moved <= adds; moved++) {
+        move(program, index, to);
+    }
 }
 
 static bool may_move(const yoke_program *program, const yoke_instruction *at, yoke_opcode opcode)
