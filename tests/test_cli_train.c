@@ -202,7 +202,9 @@ static void test_resolved_config_repeats_the_run(void **state)
 static void test_log_has_one_line_a_step(void **state)
 {
     cli_place *place = *state;
-    cli_expect(place, 0, CLI_ARGS("train", TINY, "--steps", "6", "--log_interval", "3"));
+    cli_expect(place, 0,
+               CLI_ARGS("train", TINY, "--steps", "6", "--log_interval", "3", "--zero", "1"));
+    assert_non_null(strstr(place->out, "\nnote: zero has no effect"));
     assert_null(strchr(place->out, '\r'));
     assert_non_null(strstr(place->out, "\nstep 3/6  loss "));
     assert_non_null(strstr(place->out, "\nstep 6/6  loss "));
@@ -417,7 +419,9 @@ static void test_parity_keeps_its_contract(void **state)
     assert_true(json_is_null(json_object_get(object, "first_difference")));
     json_decref(object);
 
-    cli_expect(place, 0, CLI_ARGS("parity", TINY, "--mesh", "pp=2", "--steps", "2", "--json"));
+    cli_expect(place, 0,
+               CLI_ARGS("parity", TINY, "--mesh", "pp=2", "--zero", "1", "--steps", "2", "--json"));
+    assert_non_null(strstr(place->out, "\nnote: zero has no effect"));
     object = cli_last_line(place);
     assert_true(json_is_true(json_object_get(object, "bits_equal")));
     assert_true(json_is_null(json_object_get(object, "first_difference")));

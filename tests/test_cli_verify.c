@@ -122,11 +122,54 @@ static void test_verify_tells_the_published(void **state)
     json_decref(object);
 }
 
+/* What has no effect is said, one line each, and nothing where everything has some. */
+static void test_verify_tells_what_does_nothing(void **state)
+{
+    cli_place *place = *state;
+    static const struct {
+        const char *args[10], *note;
+    } cases[] = {
+        {{"--mesh", "tp=2", "--zero", "2"}, "note: zero has no effect: it is along dp"},
+        {{"--mesh", "dp=2", "--sequence_parallel", "true"},
+         "note: sequence_parallel has no effect: it is along tp"},
+        {{"--mesh", "tp=2", "--context_parallel", "ring"},
+         "note: context_parallel has no effect: it is along cp"},
+        {{"--mesh", "tp=2", "--balance_context", "true"},
+         "note: balance_context has no effect: it is along cp"},
+        {{"--mesh", "ep=2"}, "note: ep does as dp does"},
+        {{"--mask_rate", "0.3"}, "note: mask_rate has no effect"},
+        {{"--mesh", "dp=8", "--batch_size", "2"},
+         "note: 6 of the 8 ranks of dp=8 have nothing to do: there are 2 sequences"},
+        {{"--mesh", "dp=2,fsdp=2", "--batch_size", "12", "--microbatches", "4"},
+         "note: 1 of the 4 ranks of dp=2,fsdp=2 has nothing to do: there are 3 sequences"},
+        {{"--mesh", "cp=4", "--seq_len", "1"},
+         "note: 3 of the 4 ranks of cp=4 have nothing to do: there is 1 token in a sequence"},
+        {{"--mesh", "ep=2", "--model", "mixtral-tiny"}, NULL},
+        {{"--mask_rate", "0.3", "--model", "bert-tiny"}, NULL},
+        {{"--mesh", "dp=2,tp=2", "--zero", "1", "--sequence_parallel", "true"}, NULL},
+        {{"--mesh", "cp=2", "--context_parallel", "ring", "--balance_context", "true"}, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *args[16] = {"verify", "--model", "gpt2-tiny", "--seq_len", "24"};
+        memcpy(args + 5, cases[i].args, sizeof cases[i].args);
+        cli_expect(place, 0, args);
+        const char *first = strstr(place->out, "note: ");
+        if (!cases[i].note) {
+            assert_null(first);
+        } else if (!first || !strstr(place->out, cases[i].note)) {
+            fail_msg("no '%s' in: %s", cases[i].note, place->out);
+        } else {
+            assert_null(strstr(first + 1, "note: "));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_verify_keeps_its_contract),
         cmocka_unit_test(test_verify_tells_the_published),
+        cmocka_unit_test(test_verify_tells_what_does_nothing),
     };
     return cmocka_run_group_tests(tests, create_place, destroy_place);
 }

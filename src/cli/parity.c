@@ -55,6 +55,8 @@ static yoke_status compare(yoke_setup *setup, int64_t steps, json_t *result)
     if (*setup->run.config.weights) {
         (void)printf("weights are not read: both start from the same random ones\n");
     }
+    YOKE_TRY(yoke_setup_plan(setup));
+    yoke_setup_print_notes(setup);
     (void)fflush(stdout);
     YOKE_TRY(yoke_parity(&setup->parts, steps, &parity));
     yoke_parity_bounds bounds = yoke_parity_bounds_of(&setup->run.config);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "cli/format.h"
+#include "run/session.h"
 
 yoke_status yoke_setup_open(yoke_setup *setup, const yoke_invocation *invocation, bool needs_corpus)
 {
@@ -39,6 +40,15 @@ void yoke_setup_close(yoke_setup *setup)
     yoke_session_destroy(setup->session);
     yoke_corpus_close(setup->corpus);
     *setup = (yoke_setup){0};
+}
+
+void yoke_setup_print_notes(const yoke_setup *setup)
+{
+    yoke_note notes[YOKE_MOST_NOTES];
+    int n = yoke_session_notes(setup->session, notes);
+    for (int i = 0; i < n; i++) {
+        (void)printf("note: %s\n", notes[i].text);
+    }
 }
 
 const char *yoke_setup_print(const yoke_setup *setup, char *buffer, int buffer_bytes)

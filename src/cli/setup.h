@@ -21,6 +21,9 @@ yoke_status yoke_setup_open(yoke_setup *setup, const yoke_invocation *invocation
 yoke_status yoke_setup_plan(yoke_setup *setup) YOKE_MUST_USE;
 void yoke_setup_close(yoke_setup *setup);
 
+/* One line "note: ..." for each thing that a user may not have meant; after the plan. */
+void yoke_setup_print_notes(const yoke_setup *setup);
+
 /* "gpt2-mini on dp=2,tp=2: 4 ranks, 1,315,072 parameters"; after the plan. Returns buffer. */
 const char *yoke_setup_print(const yoke_setup *setup, char *buffer, int buffer_bytes);
 

@@ -89,7 +89,9 @@ static void print_header(const yoke_setup *setup, double flops_per_s)
     print_corpus(setup);
     print_memory(setup->session);
     (void)printf("schedule %s, bubble %.1f %%\n", setup->run.config.schedule, 100.0 * bubble);
-    (void)printf("machine  %.1f GFLOP/s in matrix products\n\n", flops_per_s / 1e9);
+    (void)printf("machine  %.1f GFLOP/s in matrix products\n", flops_per_s / 1e9);
+    yoke_setup_print_notes(setup);
+    (void)putchar('\n');
     (void)fflush(stdout);
 }
 

@@ -222,7 +222,9 @@ static void print_plan(const yoke_setup *setup, const yoke_published_list *publi
     char text[160];
     const yoke_session *session = setup->session;
     const struct yoke_program_set *programs = yoke_session_programs(session);
-    (void)printf("%s\n\n", yoke_setup_print(setup, text, sizeof text));
+    (void)printf("%s\n", yoke_setup_print(setup, text, sizeof text));
+    yoke_setup_print_notes(setup);
+    (void)putchar('\n');
     print_stages(session);
     if (yoke_session_n_ranks(session) > 1) {
         print_total(session);

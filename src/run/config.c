@@ -291,6 +291,39 @@ yoke_status yoke_config_check(const yoke_config *config)
     return YOKE_OK;
 }
 
+int yoke_config_find_idle(const yoke_config *config, const yoke_config_place *place,
+                          const char *idle[YOKE_MOST_IDLE_OPTIONS])
+{
+    const yoke_config usual = yoke_config_default();
+    const int *size = place->mesh.size;
+    bool other_context = strcmp(config->context_parallel, usual.context_parallel) != 0;
+    const struct {
+        bool holds;
+        const char *text;
+    } cases[] = {
+        {config->zero != usual.zero && size[YOKE_AXIS_DP] == 1,
+         "zero has no effect: it is along dp, and the mesh has none"},
+        {config->sequence_parallel && size[YOKE_AXIS_TP] == 1,
+         "sequence_parallel has no effect: it is along tp, and the mesh has none"},
+        {other_context && size[YOKE_AXIS_CP] == 1,
+         "context_parallel has no effect: it is along cp, and the mesh has none"},
+        {config->balance_context && size[YOKE_AXIS_CP] == 1,
+         "balance_context has no effect: it is along cp, and the mesh has none"},
+        {size[YOKE_AXIS_EP] > 1 && !place->has_experts,
+         "ep does as dp does: it divides experts, and the model has none"},
+        {config->mask_rate != usual.mask_rate && !place->masks_tokens,
+         "mask_rate has no effect: the model predicts the next token and masks none"},
+    };
+    int n = 0;
+    for (int i = 0; i < COUNT(cases); i++) {
+        if (cases[i].holds) {
+            YOKE_ASSERT(n < YOKE_MOST_IDLE_OPTIONS);
+            idle[n++] = cases[i].text;
+        }
+    }
+    return n;
+}
+
 yoke_optimizer yoke_config_optimizer(const yoke_config *config)
 {
     yoke_optimizer optimizer = {

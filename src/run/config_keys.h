@@ -49,6 +49,19 @@ yoke_status yoke_config_set(yoke_config *config, const yoke_config_key *key,
 const char *yoke_config_print(const yoke_config *config, const yoke_config_key *key, char *buffer,
                               int buffer_bytes);
 
+enum { YOKE_MOST_IDLE_OPTIONS = 8 };
+
+/* What decides whether an option has anything to work on. */
+typedef struct yoke_config_place {
+    yoke_mesh mesh;
+    bool has_experts, masks_tokens; /* the model */
+} yoke_config_place;
+
+/* One sentence for each option that is not at its default and changes nothing there; returns how
+ * many. */
+int yoke_config_find_idle(const yoke_config *config, const yoke_config_place *place,
+                          const char *idle[YOKE_MOST_IDLE_OPTIONS]);
+
 /* Whole texts as numbers: no blanks, no tail, no hexadecimal, nothing out of range, not infinite.
  * `name` is for the message of the YOKE_BAD_INPUT. */
 yoke_status yoke_number_parse_int(const char *name, const char *text, int64_t *value) YOKE_MUST_USE;

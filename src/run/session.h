@@ -82,6 +82,18 @@ yoke_executor_request yoke_session_executor_request(const yoke_session *session,
 /* Fills the parameters of a rank with their initial values. */
 void yoke_session_initialise(const yoke_session *session, int rank);
 
+/* --- notes.c --- */
+
+typedef struct yoke_note {
+    char text[192];
+} yoke_note;
+
+enum { YOKE_MOST_NOTES = 16 };
+
+/* What a user may not have meant: options without effect here, ranks without work. Returns how many
+ * sentences. */
+int yoke_session_notes(const yoke_session *session, yoke_note notes[YOKE_MOST_NOTES]);
+
 /* --- loop.c: what each rank does in a run --- */
 
 enum { YOKE_METRICS_RING = 64 };
