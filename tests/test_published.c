@@ -419,6 +419,9 @@ static void test_what_layers_keep(void **state)
     check_kept(&p, 1, 4, LAYERS);
     p.mesh = "cp=4";
     check_kept(&p, 4, 4, LAYERS);
+    /* Ranks beyond the sequences hold none; the formula is of one that has one. */
+    p.mesh = "dp=16";
+    check_kept(&p, BATCH / 2, BATCH / 2, LAYERS);
     p.mesh = "tp=2,dp=2";
     check_kept(&p, 2, 4, LAYERS);
     p.mesh = "tp=4";

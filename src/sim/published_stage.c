@@ -36,8 +36,8 @@ static sizes sizes_of(const yoke_published_request *request)
                .stream = yoke_published_stream_parts(request),
                .inner = 1,
                .key_parts = 1};
-    s.bs = (double)yoke_letter_extent(g, 'b') * s.t;
     s.k = s.k > 0 ? s.k : s.h;
+    double batch_parts = 1;
     for (int axis = 0; axis < YOKE_N_AXES; axis++) {
         const yoke_policy *policy = &request->policies->axis[axis];
         int n = request->set->mesh.size[axis];
@@ -46,7 +46,10 @@ static sizes sizes_of(const yoke_published_request *request)
         bool whole_keys = yoke_published_divides_layers(policy) && (int64_t)s.k % n != 0;
         s.inner *= divides ? n : 1;
         s.key_parts *= divides && !whole_keys ? n : 1;
+        batch_parts *= divides && strchr(policy->stream, 'b') ? n : 1;
     }
+    /* The rank with the most has a sequence at least. */
+    s.bs = fmax((double)yoke_letter_extent(g, 'b'), batch_parts) * s.t;
     return s;
 }
 
