@@ -50,15 +50,6 @@ typedef struct bench {
 
 /* --- Options ------------------------------------------------------------------------------------------- */
 
-static yoke_status set_dtype(const char *value)
-{
-    if (strcmp(value, "f32") != 0) {
-        return YOKE_FAIL(YOKE_BAD_INPUT, "dtype %s: there is f32 alone so far; use --dtype f32",
-                         value);
-    }
-    return YOKE_OK;
-}
-
 static yoke_status set_option(bench *b, const char *name, const char *value)
 {
     if (strcmp(name, "model") == 0) {
@@ -69,9 +60,6 @@ static yoke_status set_option(bench *b, const char *name, const char *value)
         b->export_to = value;
         return YOKE_OK;
     }
-    if (strcmp(name, "dtype") == 0) {
-        return set_dtype(value);
-    }
     if (strncmp(name, "model.", 6) == 0 && b->n_model_keys < MAX_KEYS) {
         b->model_keys[b->n_model_keys][0] = name + 6;
         b->model_keys[b->n_model_keys++][1] = value;
@@ -79,11 +67,10 @@ static yoke_status set_option(bench *b, const char *name, const char *value)
     }
     const yoke_config_key *key = yoke_config_key_find(name);
     if (!key) {
-        return YOKE_FAIL(
-            YOKE_BAD_INPUT,
-            "unknown option --%s; there are --model, --dtype, --json, --export and the "
-            "keys of a run (yoke train --help)",
-            name);
+        return YOKE_FAIL(YOKE_BAD_INPUT,
+                         "unknown option --%s; there are --model, --json, --export and the "
+                         "keys of a run (yoke train --help)",
+                         name);
     }
     return yoke_config_set(&b->config, key, value);
 }
@@ -305,19 +292,20 @@ static void report(bench *b, const yoke_session *session, double roof_flops_per_
     double rate = yoke_session_step_flops(session) / step;
     double tokens = (double)(b->config.batch_size * b->config.seq_len) / step;
     long long peak = (long long)peak_bytes(session);
-    printf(
-        "%s, %lld x %lld tokens, %d ranks of %d threads: step %.4f s, %.0f tokens/s, %.1f of %.1f "
-        "GFLOP/s: %.1f %% of the matmul rate, peak %.2f GiB, loss %.4f to %.4f\n",
-        b->model, (long long)b->config.batch_size, (long long)b->config.seq_len, session->n_ranks,
-        session->n_threads, step, tokens, rate * 1e-9, roof_flops_per_s * 1e-9,
-        100 * rate / roof_flops_per_s, (double)peak / 0x1p30, b->first_loss, b->last_loss);
+    printf("%s in %s, %lld x %lld tokens, %d ranks of %d threads: step %.4f s, %.0f tokens/s, %.1f "
+           "of %.1f "
+           "GFLOP/s: %.1f %% of the matmul rate, peak %.2f GiB, loss %.4f to %.4f\n",
+           b->model, b->config.dtype, (long long)b->config.batch_size, (long long)b->config.seq_len,
+           session->n_ranks, session->n_threads, step, tokens, rate * 1e-9, roof_flops_per_s * 1e-9,
+           100 * rate / roof_flops_per_s, (double)peak / 0x1p30, b->first_loss, b->last_loss);
     if (b->json) {
         printf(
-            "{\"model\": \"%s\", \"dtype\": \"f32\", \"mesh\": \"%s\", \"threads\": %d, "
+            "{\"model\": \"%s\", \"dtype\": \"%s\", \"mesh\": \"%s\", \"threads\": %d, "
             "\"steps\": %d, \"step_s\": %.6f, \"tokens_per_s\": %.3f, \"roof_gflops\": %.3f, "
             "\"roof_share\": %.4f, \"peak_bytes\": %lld, \"first_loss\": %.6f, \"loss\": %.6f}\n",
-            b->model, b->config.mesh, session->n_threads, b->n - WARM_UP, step, tokens,
-            roof_flops_per_s * 1e-9, rate / roof_flops_per_s, peak, b->first_loss, b->last_loss);
+            b->model, b->config.dtype, b->config.mesh, session->n_threads, b->n - WARM_UP, step,
+            tokens, roof_flops_per_s * 1e-9, rate / roof_flops_per_s, peak, b->first_loss,
+            b->last_loss);
     }
 }
 

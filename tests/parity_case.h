@@ -33,7 +33,7 @@ static inline bool has_parity(const parity_case *p)
     scene_open(&s, &p->base);
     yoke_session_parts parts = scene_parts(&s);
     yoke_status status = yoke_parity(&parts, s.config.steps, &result);
-    bool good = !status && result.ok && result.loss_rel <= YOKE_PARITY_LOSS;
+    bool good = !status && result.ok;
     if (status) {
         print_error("%s: %s\n", text, yoke_status_message(status));
         yoke_status_free(status);
