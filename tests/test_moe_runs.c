@@ -247,14 +247,14 @@ static void test_load_is_told(void **state)
     }
 }
 
-/* At the start routers are all but indifferent: the balance loss of a layer is 1 a token, the z-loss log(4)^2. It is not
+/* At the start routers are all but indifferent: the balance loss is 2 a token, the z-loss log(4)^2 a layer. It is not
  * part of the loss, and does not grow with the sequence (A7), the micro-batches or the ranks (A16). */
 static void test_auxiliary_loss_is_per_token(void **state)
 {
     (void)state;
     static const char *const meshes[] = {"", "tp=2", "cp=2", "tp=2,cp=2"};
     session_case c = {.preset = "mixtral-tiny", .steps = 1};
-    double expected = 2 * (0.01 + 0.001 * log(4.0) * log(4.0)), ignored;
+    double expected = 2 * 0.01 + 2 * 0.001 * log(4.0) * log(4.0), ignored;
     for (int i = 0; i < COUNT(meshes); i++) {
         for (int k = 0; k < 4; k++) {
             c.mesh = meshes[i];
@@ -270,6 +270,126 @@ static void test_auxiliary_loss_is_per_token(void **state)
     c.keys = NULL;
     assert_true(first_step(&c, &ignored).loss == without.loss);
 }
+
+/* --- The balance loss beside HuggingFace's -------------------------------------------------------------- */
+
+enum { HF_T = 16, HF_E = 4, HF_D = 32 };
+
+/* The stream is the embedding in all layers, whose halves add nothing, and their routers are equal. All
+ * tokens have something in common, so that experts are not equally busy. */
+static void load_alike(scene *s, float *table, float *gate)
+{
+    static float values[VOCABULARY * HF_D];
+    for (int i = 0; i < yoke_session_n_parameters(s->session); i++) {
+        const char *name = yoke_session_parameter_name(s->session, i);
+        int64_t n = parameter_elements(s->session, i);
+        bool is_table = strstr(name, "embed_tokens"), is_gate = strstr(name, "moe.gate");
+        bool adds = strstr(name, "o_proj") || strstr(name, "experts.w2");
+        if (!is_table && !is_gate && !adds) {
+            continue;
+        }
+        assert_in_range(n, 1, COUNT(values));
+        for (int64_t k = 0; k < n; k++) {
+            float number = sinf((float)(k * k % 1009));
+            values[k] = adds ? 0.0f : is_gate ? 0.4f * number : number + 0.7f;
+        }
+        memcpy(is_table ? table : gate, values,
+               is_table || is_gate ? (size_t)n * sizeof(float) : 0);
+        assert_ok(yoke_session_load(s->session, i, values), name);
+    }
+}
+
+/* The router's probabilities for a token, by the book. */
+static void probabilities(const float *x, const float *gate, double p[HF_E])
+{
+    double square = 1e-5 * HF_D, sum = 0.0;
+    for (int d = 0; d < HF_D; d++) {
+        square += (double)x[d] * (double)x[d];
+    }
+    for (int e = 0; e < HF_E; e++) {
+        double logit = 0.0;
+        for (int d = 0; d < HF_D; d++) {
+            logit += (double)gate[e * HF_D + d] * (double)x[d] / sqrt(square / HF_D);
+        }
+        p[e] = exp(logit);
+        sum += p[e];
+    }
+    for (int e = 0; e < HF_E; e++) {
+        p[e] /= sum;
+    }
+}
+
+/* load_balancing_loss_func of HuggingFace's Mixtral: the tokens of all layers together, E times the sum over experts of
+ * the share of tokens that chose it, as first, second and so on, and the mean of its probability. */
+static double hf_balance_loss(const double p[HF_T][HF_E], int n_layers, int n_chosen)
+{
+    double chosen[HF_E] = {0}, mass[HF_E] = {0}, loss = 0.0;
+    for (int i = 0; i < n_layers * HF_T; i++) {
+        const double *row = p[i % HF_T];
+        for (int e = 0; e < HF_E; e++) {
+            int n_larger = 0;
+            for (int other = 0; other < HF_E; other++) {
+                n_larger += row[other] > row[e];
+            }
+            chosen[e] += n_larger < n_chosen;
+            mass[e] += row[e];
+        }
+    }
+    double n_tokens = n_layers * HF_T;
+    for (int e = 0; e < HF_E; e++) {
+        loss += HF_E * (chosen[e] / n_tokens) * (mass[e] / n_tokens);
+    }
+    return loss;
+}
+
+static void assert_as_huggingface(int n_layers, int n_chosen)
+{
+    static float table[VOCABULARY * HF_D], gate[HF_E * HF_D];
+    char keys[160];
+    (void)snprintf(keys, sizeof keys,
+                   "num_hidden_layers=%d num_experts_per_tok=%d router_aux_loss_coef=0.02 "
+                   "router_z_loss_coef=0 router_jitter_noise=0 rms_norm_eps=1e-5",
+                   n_layers, n_chosen);
+    const session_case c = {.preset = "mixtral-tiny", .keys = keys, .batch = 1, .steps = 1};
+    scene s;
+    outcome o = {0};
+    int32_t tokens[HF_T];
+    double p[HF_T][HF_E];
+    scene_open(&s, &c);
+    scene_plan(&s);
+    load_alike(&s, table, gate);
+    yoke_sampler sampler = {.corpus = s.corpus,
+                            .n_tokens = yoke_corpus_n_tokens(s.corpus),
+                            .seq_len = HF_T,
+                            .batch_size = 1,
+                            .microbatches = 1,
+                            .seed = (uint64_t)s.config.seed,
+                            .shuffled = true};
+    const yoke_shard all = {.n_dims = 2, .extent = {1, HF_T}};
+    assert_true(yoke_sampler_fill(&sampler, "tokens", 0, 0, &all, tokens));
+    for (int t = 0; t < HF_T; t++) {
+        probabilities(table + tokens[t] * HF_D, gate, p[t]);
+    }
+    run_steps(&s, 0, 1, &o);
+    scene_close(&s);
+    double loss = hf_balance_loss((const double(*)[HF_E])p, n_layers, n_chosen);
+    assert_true(loss > 1.05 * n_chosen);
+    assert_near(keys, o.step[0].aux_loss, 0.02 * loss, 1e-5);
+}
+
+/* Where all layers route alike it is HuggingFace's number, at any depth; a token's experts count each. */
+static void test_balance_loss_is_that_of_huggingface(void **state)
+{
+    (void)state;
+    static const int depths[] = {2, 6};
+    for (int i = 0; i < COUNT(depths); i++) {
+        for (int n_chosen = 1; n_chosen < HF_E; n_chosen++) {
+            assert_as_huggingface(depths[i], n_chosen);
+        }
+    }
+}
+
+/* --- Slopes --------------------------------------------------------------------------------------------- */
 
 /* Loss and auxiliary loss together, with parameter `index` moved by `by` along `direction`. */
 static double moved_loss(scene *s, int index, const float *weight, const float *direction,
@@ -356,6 +476,7 @@ int main(void)
         cmocka_unit_test(test_it_learns_one_token),
         cmocka_unit_test(test_load_is_told),
         cmocka_unit_test(test_auxiliary_loss_is_per_token),
+        cmocka_unit_test(test_balance_loss_is_that_of_huggingface),
         cmocka_unit_test(test_gradients_are_slopes),
         cmocka_unit_test(test_other_families_have_no_experts),
     };

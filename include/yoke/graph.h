@@ -121,7 +121,7 @@ yoke_value yoke_expert_dispatch(yoke_graph *graph, yoke_value x, yoke_value slot
 yoke_value yoke_expert_combine(yoke_graph *graph, yoke_value o, yoke_value slots, yoke_value gates);
 
 /* Losses beside the model's result, for training, a token: coefficient times the balance loss of a
- * layer (1 where its experts are equally busy), and times log(sum(exp(logits)))^2. The first also
+ * layer (n_chosen where its experts are equally busy), and times log(sum(exp(logits)))^2. The first also
  * counts the tokens of each expert for the metrics, with a coefficient of 0 too. */
 void yoke_expert_balance(yoke_graph *graph, const yoke_routing *routing, float coefficient);
 void yoke_router_z_loss(yoke_graph *graph, yoke_value logits, float coefficient);

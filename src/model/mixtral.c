@@ -5,9 +5,9 @@
  *
  * Relies on llama_parts.c for all but that half. Two keys are yoke's own: capacity_factor, since the
  * experts of the original take whatever comes, and router_z_loss_coef (Zoph et al., "ST-MoE", 2022).
- * The balance loss counts a sequence and a layer at a time, HuggingFace's all layers and sequences at
- * once, and its coefficient is num_experts_per_tok times as strong. An expert's matrices are parts
- * of one parameter here.
+ * The balance loss is the mean over layers and sequences of what HuggingFace computes from the shares
+ * of all of them at once: the same where they are routed alike. An expert's matrices are parts of one
+ * parameter here.
  */
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +26,8 @@ static const yoke_model_key keys[] = {
     {"num_experts_per_tok", YOKE_KEY_INT, 2, "experts that a token takes"},
     {"capacity_factor", YOKE_KEY_REAL, 0,
      "slots of an expert, as a multiple of its equal share of a sequence; 0: one for each token"},
-    {"router_aux_loss_coef", YOKE_KEY_REAL, 0.001, "weight of the balance loss"},
+    {"router_aux_loss_coef", YOKE_KEY_REAL, 0.001,
+     "weight of the balance loss, a mean over layers"},
     {"router_z_loss_coef", YOKE_KEY_REAL, 0, "weight of the router's z-loss"},
     {"router_jitter_noise", YOKE_KEY_REAL, 0,
      "training: what experts see is multiplied by 1 - this to 1 + this"},
@@ -79,7 +80,8 @@ static yoke_value feed_forward(const yoke_llama_network *net, const yoke_scope *
         yoke_expert_slots(g, &routing, yoke_model_value(net->config, "capacity_factor"));
     yoke_value o = experts(net, layer, yoke_expert_dispatch(g, x, slots));
     if (layer->training) {
-        yoke_expert_balance(g, &routing, real(net, "router_aux_loss_coef"));
+        float n_layers = (float)yoke_model_int(net->config, "num_hidden_layers");
+        yoke_expert_balance(g, &routing, real(net, "router_aux_loss_coef") / n_layers);
         yoke_router_z_loss(g, logits, real(net, "router_z_loss_coef"));
     }
     return yoke_expert_combine(g, o, slots, routing.gates);

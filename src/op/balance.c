@@ -4,10 +4,10 @@
  * The balance loss (Fedus et al., "Switch transformers", 2022, section 2.2), for each sequence of T
  * tokens that choose k of E experts each:
  *
- *   T * E * sum over e of (n_e / (k T)) * (sum over t of p[t,e] / T)
+ *   T * E * sum over e of (n_e / T) * (sum over t of p[t,e] / T)
  *
- * n_e is the number of tokens that chose e, through which no gradient flows; equal load gives T. The
- * z-loss (Zoph et al., "ST-MoE", 2022, section 3.2): the sum over tokens of log(sum(exp(logits)))^2.
+ * n_e is the number of tokens that chose e, through which no gradient flows; equal load gives k T, as
+ * HuggingFace counts, where the shares n_e / T add up to k too. The z-loss (Zoph et al., "ST-MoE", 2022, section 3.2): the sum over tokens of log(sum(exp(logits)))^2.
  *
  * Both are sums over tokens, like the loss itself, and are divided with it by the number of valid
  * labels of the step, in one place (op/step.h).
@@ -61,8 +61,7 @@ void yoke_expert_balance(yoke_graph *graph, const yoke_routing *routing, float c
     const yoke_value chosen[] = {load[1], YOKE_NO_VALUE};
     yoke_step_expert_load(graph, add_node(graph, YOKE_OP_SUM_ROWS, chosen, dims + 1, 0));
     if (coefficient > 0) {
-        double pairs = (double)routing->n_chosen * (double)shape.extent[1];
-        double scale = (double)coefficient * (double)shape.extent[2] / pairs;
+        double scale = (double)coefficient * (double)shape.extent[2] / (double)shape.extent[1];
         yoke_step_auxiliary_loss(graph,
                                  add_node(graph, YOKE_OP_BALANCE_LOSS, load, "", (float)scale));
     }
