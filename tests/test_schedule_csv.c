@@ -164,7 +164,12 @@ static void test_wrong_sizes(void **state)
            ": 2 rows for 3 stages; a row is a stage: use pp=2, or a file with 3 rows");
     refuse("0F0,0B0\n1F0,1B0\n", 1, 1,
            ": 2 rows for 1 stage; a row is a stage: use pp=2, or a file with 1 row");
-    refuse("\n\n", 1, 1, ": 0 rows for 1 stage; a row is a stage: use pp=1, or a file with 1 row");
+    refuse("\n\n", 1, 1, ": 0 rows for 1 stage; a row is a stage: use a file with 1 row");
+    refuse("", 2, 1, ": 0 rows for 2 stages; a row is a stage: use a file with 2 rows");
+    /* Of what is no schedule the first cell is shown, however many rows it seems to have. */
+    refuse("\177\001ELF\n\n\n,\n", 2, 1,
+           ": row 1, column 1 is '??ELF'; a cell is empty, or chunk, action (F, B, I or W) and "
+           "micro-batch, such as 2F0");
     refuse("0F0,0B0\n,,\n1F0,1B0\n", 3, 1,
            ": row 2 has no action; a row is a stage, and each has some");
     refuse("0F0,0F1,0B0,0B1\n", 1, 4,

@@ -170,11 +170,11 @@ static void test_refusals(void **state)
     yoke_schedule_request request = {.n_stages = 4, .n_microbatches = 6};
     assert_refused("interleaved", request,
                    "schedule interleaved: 6 micro-batches on 4 stages; they must be a multiple of "
-                   "the stages: use 4 or 8, or the schedule 1f1b");
+                   "the stages: use 4 or 8, whichever divides batch_size, or the schedule 1f1b");
     request.n_microbatches = 3;
     assert_refused("interleaved", request,
                    "schedule interleaved: 3 micro-batches on 4 stages; they must be a multiple of "
-                   "the stages: use 4, or the schedule 1f1b");
+                   "the stages: use 4, with a batch_size that it divides, or the schedule 1f1b");
     request.chunks_per_stage = 1;
     assert_refused("interleaved", request,
                    "schedule interleaved: 1 chunk a stage; use at least 2, or 1f1b, which is the "

@@ -366,6 +366,15 @@ static void test_interrupted(void **state)
     scene_close(&s);
 }
 
+static void refuse_plan(const session_case *c, const char *const *says)
+{
+    scene s;
+    scene_open(&s, c);
+    yoke_session_parts parts = scene_parts(&s);
+    assert_status_says(yoke_session_create(&parts, &s.session), YOKE_BAD_INPUT, says);
+    scene_close(&s);
+}
+
 /* What the transport cannot do is said by the plan, with the options that make it so. */
 static void test_depth_of_a_plan(void **state)
 {
@@ -388,13 +397,26 @@ static void test_depth_of_a_plan(void **state)
     session_case too_deep = deep;
     too_deep.keys = "n_layer=126";
     too_deep.options = "chunks_per_stage=64";
-    scene_open(&s, &too_deep);
-    yoke_session_parts parts = scene_parts(&s);
-    assert_status_says(yoke_session_create(&parts, &s.session), YOKE_BAD_INPUT,
-                       SAYS("interleaved on mesh pp=2", "at most 256",
-                            "fewer chunks (chunks_per_stage is 64), fewer microbatches (16)",
-                            "schedule=1f1b"));
-    scene_close(&s);
+    refuse_plan(&too_deep, SAYS("interleaved on mesh pp=2", "at most 256",
+                                "fewer chunks (chunks_per_stage is 64), fewer microbatches (16)",
+                                "schedule=1f1b"));
+}
+
+/* The way out is told in what the user gave, stages, and not in the chunks made of them. */
+static void test_more_chunks_than_blocks(void **state)
+{
+    (void)state;
+    refuse_plan(&(session_case){.mesh = "pp=3", .schedule = "zb-v", .microbatches = 6},
+                SAYS("zb-v: pp=3 stages of 2 chunks are 6 chunks over 4 blocks",
+                     "use pp <= 2, a schedule with one chunk a stage"));
+    refuse_plan(&(session_case){.mesh = "pp=2",
+                                .schedule = "interleaved",
+                                .options = "chunks_per_stage=3",
+                                .microbatches = 2},
+                SAYS("interleaved: pp=2 stages of 3 chunks are 6 chunks over 4 blocks",
+                     "use pp <= 1, chunks_per_stage <= 2, "));
+    refuse_plan(&(session_case){.mesh = "pp=5", .microbatches = 3},
+                SAYS("pp=5 stages over 4 blocks", "use pp <= 4"));
 }
 
 int main(void)
@@ -411,6 +433,7 @@ int main(void)
         cmocka_unit_test(test_every_step_is_told),
         cmocka_unit_test(test_interrupted),
         cmocka_unit_test(test_depth_of_a_plan),
+        cmocka_unit_test(test_more_chunks_than_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,8 @@ enum {
     MOST_BYTES = 1 << 26,
     MOST_PAIRS = 1 << 26, /* of chunk and micro-batch: a byte each */
     MOST_DIGITS = 8,
-    SHOWN_BYTES = 24 /* of a cell that is none, in a message */
+    MOST_STAGES = 64, /* that a mesh may have */
+    SHOWN_BYTES = 24  /* of a cell that is none, in a message */
 };
 
 typedef struct row {
@@ -141,25 +142,32 @@ static yoke_status parse_row(table *t, span line)
     return YOKE_OK;
 }
 
+static yoke_status fail_rows(const table *t, int n_lines, int n_stages)
+{
+    char other_mesh[32] = "";
+    if (n_lines > 0 && n_lines <= MOST_STAGES) {
+        (void)snprintf(other_mesh, sizeof other_mesh, "pp=%d, or ", n_lines);
+    }
+    return YOKE_FAIL(YOKE_BAD_INPUT,
+                     "schedule %s: %d row%s for %d stage%s; a row is a stage: use %sa file with %d "
+                     "row%s",
+                     t->path, n_lines, n_lines == 1 ? "" : "s", n_stages, n_stages == 1 ? "" : "s",
+                     other_mesh, n_stages, n_stages == 1 ? "" : "s");
+}
+
 static yoke_status parse(table *t, span text, int n_stages)
 {
     while (text.begin < text.end && (is_blank(text.end[-1]) || text.end[-1] == '\n')) {
         text.end--;
     }
     int n_lines = text.begin < text.end ? count(text, '\n') + 1 : 0;
-    if (n_lines != n_stages) {
-        return YOKE_FAIL(YOKE_BAD_INPUT,
-                         "schedule %s: %d row%s for %d stage%s; a row is a stage: use pp=%d, or a "
-                         "file with %d row%s",
-                         t->path, n_lines, n_lines == 1 ? "" : "s", n_stages,
-                         n_stages == 1 ? "" : "s", n_lines > 0 ? n_lines : n_stages, n_stages,
-                         n_stages == 1 ? "" : "s");
-    }
-    t->rows = YOKE_ARENA_NEW(t->arena, row, n_lines);
-    for (int i = 0; i < n_lines; i++) {
+    /* Of a file that is no schedule the first row says more than the number of rows. */
+    int n_parsed = n_lines == n_stages ? n_lines : n_lines > 0 ? 1 : 0;
+    t->rows = YOKE_ARENA_NEW(t->arena, row, n_parsed);
+    for (int i = 0; i < n_parsed; i++) {
         YOKE_TRY(parse_row(t, take_until(&text, '\n')));
     }
-    return YOKE_OK;
+    return n_lines == n_stages ? YOKE_OK : fail_rows(t, n_lines, n_stages);
 }
 
 /* Numbers that decide how much memory the checks take. */

@@ -26,12 +26,14 @@ static yoke_status check(const yoke_schedule_request *request)
     if (m < p) {
         return YOKE_FAIL(YOKE_BAD_INPUT,
                          "schedule interleaved: %d micro-batches on %d stages; they must be a "
-                         "multiple of the stages: use %d, or the schedule 1f1b",
+                         "multiple of the stages: use %d, with a batch_size that it divides, or "
+                         "the schedule 1f1b",
                          m, p, p);
     }
     return YOKE_FAIL(YOKE_BAD_INPUT,
                      "schedule interleaved: %d micro-batches on %d stages; they must be a multiple "
-                     "of the stages: use %d or %d, or the schedule 1f1b",
+                     "of the stages: use %d or %d, whichever divides batch_size, or the schedule "
+                     "1f1b",
                      m, p, m / p * p, (m / p + 1) * p);
 }
 

@@ -31,6 +31,29 @@ static yoke_status balance(const yoke_program_set *set, int *first)
     return yoke_cut_balance(cost, n_blocks, set->schedule.n_chunks, first);
 }
 
+/* The user gave stages; chunks are the schedule's. Where both are the same the cut says it all. */
+static yoke_status check_chunks(const yoke_program_set *set, const yoke_schedule_def *def)
+{
+    int n_blocks = (int)set->graph->n_blocks, n_stages = set->schedule.n_stages;
+    int n_chunks = set->schedule.n_chunks, each = (n_chunks + n_stages - 1) / n_stages;
+    if (n_chunks <= n_blocks || n_chunks == n_stages) {
+        return YOKE_OK;
+    }
+    char stages[32] = "", chunks[48] = "";
+    if (n_blocks >= each) {
+        snprintf(stages, sizeof stages, "pp <= %d, ", n_blocks / each);
+    }
+    /* A file has its own, and no number by itself. */
+    if (def->takes_chunks && def->default_chunks > 0 && n_blocks >= 2 * n_stages) {
+        snprintf(chunks, sizeof chunks, "chunks_per_stage <= %d, ", n_blocks / n_stages);
+    }
+    return YOKE_FAIL(YOKE_BAD_INPUT,
+                     "schedule %s: pp=%d stages of %d chunks are %d chunks over %d blocks "
+                     "(embedding and head are one each), and each needs one: use %s%sa schedule "
+                     "with one chunk a stage, or more layers",
+                     set->schedule.name, n_stages, each, n_chunks, n_blocks, stages, chunks);
+}
+
 /* A set beside another is cut where that one is, whatever its own blocks cost: the parameters are
  * where training has them. */
 static yoke_status cut(yoke_program_set *set, const yoke_program_set *beside, int **chunk_of_block)
@@ -251,6 +274,7 @@ static yoke_status build(yoke_program_set *set, const yoke_program_request *requ
     };
     YOKE_TRY(yoke_schedule_build(request->schedule, &wanted, set->arena, &set->schedule));
     int *chunk_of_block;
+    YOKE_TRY(check_chunks(set, request->schedule));
     YOKE_TRY(cut(set, request->beside, &chunk_of_block));
     YOKE_TRY(yoke_place_stages(set, chunk_of_block));
     yoke_lowering low = begin_lowering(set, request, chunk_of_block);
