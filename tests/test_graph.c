@@ -1,5 +1,6 @@
 /*
- * The graph builder refuses what is no model, says what and where, and never goes on to build it.
+ * The graph builder refuses what is no model, says what and where, and never goes on to build it. And what a definition
+ * says of a node's operands.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -215,11 +216,27 @@ static void test_model_without_blocks(void **state)
     yoke_graph_destroy(g);
 }
 
+static void test_masks(void **state)
+{
+    (void)state;
+    assert_true(yoke_mask_has(1u << 31 | 2, 31) && yoke_mask_has(1u << 31 | 2, 1));
+    assert_false(yoke_mask_has(1u << 31 | 2, 0));
+    for (int i = 31; i < 100; i++) {
+        assert_true(yoke_mask_has((unsigned)YOKE_ALL_INPUTS, i));
+        assert_int_equal(yoke_mask_has(~1u, i), i == 31);
+        assert_false(yoke_mask_has(0, i));
+    }
+    const yoke_node add = {.op = YOKE_OP_ADD, .n_in = 40}, loss = {.op = YOKE_OP_CROSS_ENTROPY};
+    assert_true(yoke_node_reads(&add, 39) && yoke_node_reads(&loss, 1));
+    assert_false(yoke_node_reads(&loss, 0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_model_without_blocks),
+        cmocka_unit_test(test_masks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,6 +105,18 @@ yoke_value yoke_graph_value_add(yoke_graph *graph, const yoke_value_info *info)
     return (yoke_value)graph->n_values++;
 }
 
+void yoke_graph_count_uses(yoke_graph *graph)
+{
+    for (int64_t v = 0; v < graph->n_values; v++) {
+        graph->values[v].n_uses = 0;
+    }
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        for (int k = 0; k < graph->nodes[i].n_in; k++) {
+            graph->values[graph->nodes[i].in[k]].n_uses++;
+        }
+    }
+}
+
 /* One more dim; false, and a failed graph, if its letter has no extent or stands there already. */
 static bool add_dim(yoke_graph *graph, yoke_value_info *info, char letter)
 {

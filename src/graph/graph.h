@@ -67,6 +67,9 @@ struct yoke_graph {
 /* A new value; returns its id. */
 yoke_value yoke_graph_value_add(yoke_graph *graph, const yoke_value_info *info);
 
+/* Counts the uses of every value anew, for a pass that has written the nodes anew. */
+void yoke_graph_count_uses(yoke_graph *graph);
+
 /* Adds backward nodes for every parameter and, in the tail, each parameter's whole gradient. Needs
  * a loss. */
 yoke_status yoke_graph_differentiate(yoke_graph *graph) YOKE_MUST_USE;

@@ -6,16 +6,6 @@
  */
 #include "graph/graph.h"
 
-static bool has(unsigned mask, int i)
-{
-    return mask == (unsigned)YOKE_ALL_INPUTS || (i < 32 && (mask >> i & 1u));
-}
-
-static bool reads(const yoke_node *node, int i)
-{
-    return i >= 32 || !(yoke_op_get(node->op)->unread >> i & 1u);
-}
-
 static bool *allowed_by_producers(const yoke_graph *graph)
 {
     bool *narrow = YOKE_ARENA_NEW(graph->arena, bool, graph->n_values);
@@ -23,7 +13,7 @@ static bool *allowed_by_producers(const yoke_graph *graph)
         const yoke_node *node = &graph->nodes[i];
         for (int k = 0; k < node->n_out; k++) {
             const yoke_value_info *info = &graph->values[node->out[k]];
-            narrow[node->out[k]] = has(yoke_op_get(node->op)->narrow_out, k) &&
+            narrow[node->out[k]] = yoke_mask_has(yoke_op_get(node->op)->narrow_out, k) &&
                                    info->kind == YOKE_VALUE_ACTIVATION && !info->output &&
                                    yoke_value_parameter(graph, node->out[k]) == YOKE_NO_VALUE;
         }
@@ -45,20 +35,20 @@ static bool widen_for_node(const yoke_node *node, bool *narrow)
     const yoke_op_def *def = yoke_op_get(node->op);
     bool changed = false, all = true;
     for (int i = 0; i < node->n_in; i++) {
-        if (!reads(node, i)) {
+        if (!yoke_node_reads(node, i)) {
             continue;
         }
-        if (!has(def->narrow_in, i)) {
+        if (!yoke_mask_has(def->narrow_in, i)) {
             changed = widen(narrow, node->in[i]) || changed;
         }
-        all = all && (narrow[node->in[i]] || !has(def->narrow_in, i));
+        all = all && (narrow[node->in[i]] || !yoke_mask_has(def->narrow_in, i));
     }
     for (int k = 0; k < node->n_out; k++) {
-        all = all && (narrow[node->out[k]] || !has(def->narrow_out, k));
+        all = all && (narrow[node->out[k]] || !yoke_mask_has(def->narrow_out, k));
     }
     bool each = node->op == YOKE_OP_MATMUL;
     for (int i = 0; !all && !each && i < node->n_in; i++) {
-        changed = (reads(node, i) && widen(narrow, node->in[i])) || changed;
+        changed = (yoke_node_reads(node, i) && widen(narrow, node->in[i])) || changed;
     }
     for (int k = 0; !all && !each && k < node->n_out; k++) {
         changed = widen(narrow, node->out[k]) || changed;

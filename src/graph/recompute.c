@@ -63,16 +63,11 @@ static int maker(const recomputation *r, yoke_value value, int block)
     return own && is_repeatable(r, node) ? producer : YOKE_NO_NODE;
 }
 
-static bool reads(const yoke_node *node, int i)
-{
-    return i >= 32 || !(yoke_op_get(node->op)->unread >> i & 1u);
-}
-
 /* Marks the makers of what `node` reads that are not cloned yet. */
 static void want_inputs(recomputation *r, const yoke_node *node)
 {
     for (int i = 0; i < node->n_in; i++) {
-        int producer = reads(node, i) ? maker(r, node->in[i], node->block) : YOKE_NO_NODE;
+        int producer = yoke_node_reads(node, i) ? maker(r, node->in[i], node->block) : YOKE_NO_NODE;
         bool missing = producer != YOKE_NO_NODE && r->clone[node->in[i]] == YOKE_NO_VALUE;
         if (missing && !r->wanted[producer]) {
             r->wanted[producer] = true;
@@ -149,18 +144,6 @@ static void add_clones_for(recomputation *r, const yoke_node *node)
     }
 }
 
-static void count_uses(yoke_graph *graph)
-{
-    for (int64_t v = 0; v < graph->n_values; v++) {
-        graph->values[v].n_uses = 0;
-    }
-    for (int64_t i = 0; i < graph->n_nodes; i++) {
-        for (int k = 0; k < graph->nodes[i].n_in; k++) {
-            graph->values[graph->nodes[i].in[k]].n_uses++;
-        }
-    }
-}
-
 static void rewrite(recomputation *r)
 {
     yoke_graph *graph = r->graph;
@@ -175,7 +158,7 @@ static void rewrite(recomputation *r)
         }
         append(r, &node);
     }
-    count_uses(graph);
+    yoke_graph_count_uses(graph);
 }
 
 /* The level of each block as far as it comes to something. */

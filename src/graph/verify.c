@@ -27,7 +27,7 @@ static yoke_status verify_node(const yoke_graph *graph, int64_t index, int *upda
                              (long long)index, def->name, yoke_region_name(node->region),
                              info->name);
         }
-        updates[node->in[i]] += i < 32 && (def->updates >> i & 1u);
+        updates[node->in[i]] += yoke_mask_has(def->updates, i);
     }
     return YOKE_OK;
 }

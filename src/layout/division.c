@@ -2,11 +2,6 @@
 #include "layout/division.h"
 #include <string.h>
 
-bool yoke_node_reads(const yoke_node *node, int i)
-{
-    return i >= 32 || !(yoke_op_get(node->op)->unread >> i & 1u);
-}
-
 static bool is_whole(const yoke_node *node, char letter)
 {
     const char *whole = yoke_op_get(node->op)->whole;
@@ -116,8 +111,7 @@ int yoke_division_input(const yoke_division *division, const yoke_node *node, in
         int dim = divided_dim(division, node->in_rule[i]);
         return dim >= 0 ? dim : YOKE_REPLICATED;
     }
-    bool partial = division->linear == YOKE_ALL_INPUTS || (i < 31 && (division->linear >> i & 1));
-    return partial ? YOKE_PARTIAL_SUM : YOKE_REPLICATED;
+    return yoke_mask_has((unsigned)division->linear, i) ? YOKE_PARTIAL_SUM : YOKE_REPLICATED;
 }
 
 int yoke_division_output(const yoke_division *division, const yoke_node *node, int i)

@@ -39,7 +39,4 @@ int yoke_division_list(const yoke_graph *graph, const yoke_node *node, const yok
 int yoke_division_input(const yoke_division *division, const yoke_node *node, int i);
 int yoke_division_output(const yoke_division *division, const yoke_node *node, int i);
 
-/* False for an input that the node only names. */
-bool yoke_node_reads(const yoke_node *node, int i);
-
 #endif

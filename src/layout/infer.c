@@ -323,18 +323,6 @@ static yoke_status infer_node(yoke_inference *in, const yoke_node *old)
     return YOKE_OK;
 }
 
-static void count_uses(yoke_graph *graph)
-{
-    for (int64_t v = 0; v < graph->n_values; v++) {
-        graph->values[v].n_uses = 0;
-    }
-    for (int64_t i = 0; i < graph->n_nodes; i++) {
-        for (int k = 0; k < graph->nodes[i].n_in; k++) {
-            graph->values[graph->nodes[i].in[k]].n_uses++;
-        }
-    }
-}
-
 /* The graph's own references follow the values that were replaced; a whole gradient is what the
  * update reads. */
 static void follow_replacements(yoke_inference *in)
@@ -382,6 +370,6 @@ yoke_status yoke_layout_infer(yoke_graph *graph, const yoke_mesh *mesh,
         YOKE_TRY(infer_node(&in, &in.old[i]));
     }
     follow_replacements(&in);
-    count_uses(graph);
+    yoke_graph_count_uses(graph);
     return yoke_layout_verify(graph, policies);
 }

@@ -68,6 +68,9 @@ typedef struct yoke_node {
     yoke_value repeats;         /* the one whose first output this is */
 } yoke_node;
 
+/* False for an input that the node only names. */
+bool yoke_node_reads(const yoke_node *node, int i);
+
 /* A node to be added. Rules left NULL are the dims of the values. */
 typedef struct yoke_node_spec {
     yoke_op op;

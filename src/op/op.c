@@ -1,4 +1,4 @@
-/* The table of operators, from the list. */
+/* The table of operators, from the list, and what a definition says of one operand. */
 #include "op/op.h"
 
 const yoke_op_def *yoke_op_get(yoke_op op)
@@ -10,4 +10,14 @@ const yoke_op_def *yoke_op_get(yoke_op op)
     };
     YOKE_ASSERT(op >= 0 && op < YOKE_N_OPS);
     return table[op];
+}
+
+bool yoke_mask_has(unsigned mask, int i)
+{
+    return mask == (unsigned)YOKE_ALL_INPUTS || (i < 32 && (mask >> i & 1u));
+}
+
+bool yoke_node_reads(const yoke_node *node, int i)
+{
+    return !yoke_mask_has(yoke_op_get(node->op)->unread, i);
 }

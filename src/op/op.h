@@ -51,6 +51,10 @@ typedef struct yoke_op_def {
 
 const yoke_op_def *yoke_op_get(yoke_op op);
 
+/* Whether input or output `i` is in a mask of a definition. A node may have more than a mask has bits:
+ * those are in YOKE_ALL_INPUTS alone. */
+bool yoke_mask_has(unsigned mask, int i);
+
 #define YOKE_OP_DECLARE(upper, lower) extern const yoke_op_def yoke_op_##lower;
 YOKE_OP_LIST(YOKE_OP_DECLARE)
 #undef YOKE_OP_DECLARE

@@ -6,7 +6,6 @@
  * are of one class. Where every cut divides evenly that is all ranks of a stage; uneven cuts give
  * more classes, at most one a rank. The verifier does not rely on this reasoning (verify_class.c).
  */
-#include "layout/division.h"
 #include "program/lower.h"
 
 /* A sort of pieces: values of one shape and layout, of which ranks may have unequal pieces. */
@@ -69,6 +68,13 @@ static int stage_of(const classing *c, int rank)
     return yoke_mesh_coordinate(&c->set->mesh, rank, YOKE_AXIS_PP);
 }
 
+/* Plans of more stages than a mask has bits are refused before they come here. */
+static bool is_held_by(const sort *s, int stage)
+{
+    YOKE_ASSERT(stage < 64);
+    return s->stages >> stage & 1;
+}
+
 static yoke_shard piece_of(const classing *c, const sort *s, int rank)
 {
     return yoke_layout_shard(&c->set->mesh, s->layout, &s->shape, rank);
@@ -81,7 +87,7 @@ static uint64_t digest(const classing *c, int rank)
     uint64_t other = c->beside ? (uint64_t)c->beside->class_of[rank] : 0;
     hash = (hash ^ other << 8) * UINT64_C(1099511628211);
     for (int64_t i = 0; i < c->n_sorts; i++) {
-        if (!(c->sorts[i].stages >> stage_of(c, rank) & 1)) {
+        if (!is_held_by(&c->sorts[i], stage_of(c, rank))) {
             continue;
         }
         yoke_shard piece = piece_of(c, &c->sorts[i], rank);
@@ -98,7 +104,7 @@ static bool are_alike(const classing *c, int a, int b)
     bool alike = stage_of(c, a) == stage_of(c, b) &&
                  (!c->beside || c->beside->class_of[a] == c->beside->class_of[b]);
     for (int64_t i = 0; alike && i < c->n_sorts; i++) {
-        if (c->sorts[i].stages >> stage_of(c, a) & 1) {
+        if (is_held_by(&c->sorts[i], stage_of(c, a))) {
             yoke_shard x = piece_of(c, &c->sorts[i], a), y = piece_of(c, &c->sorts[i], b);
             for (int d = 0; d < x.n_dims; d++) {
                 alike = alike && x.extent[d] == y.extent[d];

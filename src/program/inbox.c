@@ -6,7 +6,6 @@
  * the latest when it is read, and waits for each only then: a schedule may read them in another
  * order.
  */
-#include "layout/division.h"
 #include "program/lower.h"
 
 static bool is_received(const yoke_lowering *low, yoke_value value)

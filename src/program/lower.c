@@ -8,7 +8,6 @@
  */
 #include "program/lower.h"
 #include <string.h>
-#include "layout/division.h"
 
 /* --- What runs here --------------------------------------------------------------------------- */
 
@@ -183,8 +182,8 @@ static int reused_buffer(const yoke_lowering *low, const yoke_node *node, const 
 {
     const yoke_op_def *def = yoke_op_get(node->op);
     const char *dims = low->graph->values[node->out[0]].dims;
-    for (int i = 0; i < node->n_in && i < 32; i++) {
-        bool allowed = def->reuses >> i & 1u;
+    for (int i = 0; i < node->n_in; i++) {
+        bool allowed = yoke_mask_has(def->reuses, i);
         if (allowed && in[i] != YOKE_NO_BUFFER && yoke_lowering_may_take(low, node, node->in[i]) &&
             low->graph->values[node->in[i]].dtype == low->graph->values[node->out[0]].dtype &&
             strcmp(dims, low->graph->values[node->in[i]].dims) == 0) {

@@ -1,7 +1,6 @@
 /* The programs of all ranks: cut, schedule, find classes, lower, plan; and what can be read off. */
 #include <stdlib.h>
 #include <string.h>
-#include "layout/division.h"
 #include "pipe/cut.h"
 #include "program/lower.h"
 

@@ -6,7 +6,6 @@
  * definition. That operands are the right tensors is checked against the graph, so a program that
  * computes on the wrong buffer is refused even where that buffer is in good order.
  */
-#include "layout/division.h"
 #include "program/verify.h"
 
 #define FLOW_FAIL(flow, ...) yoke_verify_fail((flow)->verify, (flow)->rank, (flow)->at, __VA_ARGS__)
@@ -55,7 +54,7 @@ static yoke_status check_in_place(const yoke_flow *flow, const yoke_instruction 
         if (!read || !yoke_buffers_overlap(&flow->program->buffers[in[i]], written)) {
             continue;
         }
-        bool reuses = node && output == 0 && i < 32 && (yoke_op_get(node->op)->reuses >> i & 1u);
+        bool reuses = node && output == 0 && yoke_mask_has(yoke_op_get(node->op)->reuses, i);
         if (!reuses || flow->program->buffers[in[i]].offset != written->offset) {
             yoke_verify_text a;
             yoke_verify_text b;
@@ -76,8 +75,8 @@ static yoke_status run_inputs(yoke_flow *flow, const yoke_instruction *at)
             YOKE_TRY(yoke_flow_read(flow, in[i]));
         }
     }
-    for (int i = 0; i < at->n_in && i < 32; i++) {
-        if (updates >> i & 1u) {
+    for (int i = 0; i < at->n_in; i++) {
+        if (yoke_mask_has(updates, i)) {
             YOKE_TRY(yoke_flow_update(flow, in[i]));
         }
     }

@@ -2,7 +2,6 @@
  * The form of single instructions: that every index in them is one, and that their operands are the
  * tensors that the graph's node, the copy or the transfer is about.
  */
-#include "layout/division.h"
 #include "program/verify.h"
 
 #define FLOW_FAIL(flow, ...) yoke_verify_fail((flow)->verify, (flow)->rank, (flow)->at, __VA_ARGS__)
