@@ -164,8 +164,10 @@ static void test_experts_tell_their_load(void **state)
     cli_place *place = *state;
     cli_expect(place, 0,
                CLI_ARGS("train", TINY, "--model", "mixtral-tiny", "--steps", "2", "--mesh", "ep=2",
-                        "--log_interval", "1", "--run_dir", "experts"));
+                        "--log_interval", "1", "--run_dir", "experts", "--recompute", "full"));
     assert_non_null(strstr(place->out, "  load "));
+    assert_non_null(strstr(place->out, "\nrecompute "));
+    assert_non_null(strstr(place->out, "layers.1 full\n"));
     read_run_file(place, "experts", "metrics.jsonl", file_text);
     json_t *object = json_loads(strtok(file_text, "\n"), JSON_REJECT_DUPLICATES, NULL);
     assert_true(number(object, "aux_loss") > 0);
@@ -205,6 +207,7 @@ static void test_log_has_one_line_a_step(void **state)
     cli_expect(place, 0,
                CLI_ARGS("train", TINY, "--steps", "6", "--log_interval", "3", "--zero", "1"));
     assert_non_null(strstr(place->out, "\nnote: zero has no effect"));
+    assert_null(strstr(place->out, "recompute"));
     assert_null(strchr(place->out, '\r'));
     assert_non_null(strstr(place->out, "\nstep 3/6  loss "));
     assert_non_null(strstr(place->out, "\nstep 6/6  loss "));

@@ -89,6 +89,12 @@ static void print_header(const yoke_setup *setup, double flops_per_s)
     print_corpus(setup);
     print_memory(setup->session);
     (void)printf("schedule %s, bubble %.1f %%\n", setup->run.config.schedule, 100.0 * bubble);
+    if (strcmp(setup->run.config.recompute, yoke_recompute_name(YOKE_RECOMPUTE_NONE)) != 0) {
+        char levels[2048];
+        (void)printf(
+            "recompute %s\n",
+            yoke_graph_recompute_print(yoke_session_graph(setup->session), levels, sizeof levels));
+    }
     (void)printf("machine  %.1f GFLOP/s in matrix products\n", flops_per_s / 1e9);
     yoke_setup_print_notes(setup);
     (void)putchar('\n');
