@@ -484,8 +484,15 @@ static void test_refusals(void **state)
                budget);
     yoke_session_parts parts = scene_parts(&s);
     assert_status_says(yoke_session_create(&parts, &s.session), YOKE_BAD_INPUT,
-                       SAYS("recompute: stage 1 keeps", way_out, "more microbatches"));
+                       SAYS("recompute: stage 1 keeps", "every block but that of the loss", way_out,
+                            "or more, more microbatches"));
     s.session = NULL;
+    s.config.schedule = "gpipe";
+    assert_status_says(
+        yoke_session_create(&parts, &s.session), YOKE_BAD_INPUT,
+        SAYS("recompute: stage 1 keeps", "or more, schedule=1f1b, more microbatches"));
+    s.session = NULL;
+    s.config.schedule = "1f1b";
 
     /* What the message says is taken. */
     (void)snprintf(budget, sizeof budget, "%lldKiB", (long long)((least + 1023) / 1024));
@@ -502,6 +509,10 @@ static void test_refusals(void **state)
                        SAYS("did you mean 'full'", "none, selective, full", "600MiB or 2GiB"));
     s.config.recompute = "0MiB";
     assert_status_says(yoke_config_check(&s.config), YOKE_BAD_INPUT, SAYS("0MiB", "at least 1KiB"));
+    s.config.recompute = "0.99KiB";
+    assert_status_says(yoke_config_check(&s.config), YOKE_BAD_INPUT, SAYS("at least 1KiB"));
+    s.config.recompute = "1KiB";
+    assert_ok(yoke_config_check(&s.config), "1KiB");
     scene_close(&s);
 }
 

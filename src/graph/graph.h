@@ -78,8 +78,8 @@ yoke_status yoke_graph_differentiate(yoke_graph *graph) YOKE_MUST_USE;
 yoke_status yoke_graph_optimize(yoke_graph *graph, const yoke_optimizer *optimizer) YOKE_MUST_USE;
 
 /* Lets the backward pass of each block compute again what choice[block] says, from what is kept. The
- * block of the loss keeps everything: its backward pass follows at once. At most once, after
- * differentiation, before layouts. */
+ * block of the loss keeps everything, since in most schedules its backward pass follows at once. At
+ * most once, after differentiation, before layouts. */
 void yoke_graph_recompute(yoke_graph *graph, const yoke_recompute *choice);
 
 const char *yoke_recompute_name(yoke_recompute level);

@@ -51,7 +51,7 @@ static yoke_status parse_bytes(const char *text, int64_t *bytes)
     number[length] = 0;
     YOKE_TRY(yoke_number_parse_real("recompute", number, &value));
     value *= factor;
-    if (value < 1 || value > 0x1p60) {
+    if (value < 1024 || value > 0x1p60) {
         return YOKE_FAIL(YOKE_BAD_INPUT,
                          "recompute is %.80s; use at least 1KiB, at most 1000000TiB", text);
     }
@@ -361,13 +361,16 @@ yoke_status yoke_budget_refuse(const yoke_program_set *set, int stage, int64_t b
         amount = (amount + 1023) / 1024;
         unit++;
     }
+    const yoke_schedule *schedule = &set->schedule;
+    int in_flight = yoke_schedule_in_flight(schedule, stage);
+    bool has_loss = schedule->stage_of_chunk[schedule->n_chunks - 1] == stage;
     return YOKE_FAIL(
         YOKE_BAD_INPUT,
-        "recompute: stage %d keeps %s of activations even if every block computes all of them "
-        "again "
-        "(up to %d forward passes wait for their backward pass), the budget is %s: use "
-        "recompute=%lld%s or more, more microbatches, or a smaller batch_size or seq_len",
+        "recompute: stage %d keeps %s of activations even if every block%s computes all of them "
+        "again (up to %d forward passes wait for their backward pass), the budget is %s: use "
+        "recompute=%lld%s or more, %smore microbatches, or a smaller batch_size or seq_len",
         stage, yoke_text_bytes((double)least, needed, sizeof needed),
-        yoke_schedule_in_flight(&set->schedule, stage),
-        yoke_text_bytes((double)budget, given, sizeof given), (long long)amount, units[unit]);
+        has_loss ? " but that of the loss, which keeps its own," : "", in_flight,
+        yoke_text_bytes((double)budget, given, sizeof given), (long long)amount, units[unit],
+        in_flight > schedule->n_stages - stage ? "schedule=1f1b, " : "");
 }
