@@ -48,11 +48,13 @@ typedef struct yoke_step_metrics {
     double eval_loss;
     int first_bad; /* parameter whose gradient is not finite, or -1 */
 
-    /* Losses beside that one, times their coefficients, nats per valid token; NaN if none. */
+    /* Losses beside that one, times their coefficients; NaN if none. Sums over all tokens, divided as
+     * the loss is by the labels that count: where few count they weigh more beside it. */
     double aux_loss;
 
     /* Of the first n_load_layers layers with experts, as many whole ones as there is room for: the
-     * share of the step's choices that each of n_experts got. [n_load_layers, n_experts] */
+     * share of the step's choices that each of n_experts got, before those beyond its slots are
+     * dropped. [n_load_layers, n_experts] */
     int n_load_layers, n_experts;
     float expert_load[YOKE_MOST_EXPERT_LOADS];
 } yoke_step_metrics;

@@ -98,12 +98,13 @@ static const yoke_option options[] = {
 const yoke_command yoke_command_parity = {
     .name = "parity",
     .summary = "compare a mesh with one rank: gradients, norm, loss and weights",
-    .details = "Runs the same config on the mesh and on one rank and compares the gradients before "
-               "clipping, their norm and the "
-               "loss after the first step, every loss, and the weights after the last step. Names "
-               "the first tensor that differs. "
-               "Both start from random weights, also where `weights` names some. "
-               "Exit code 1 if a difference is over its bound.",
+    .details =
+        "Runs the same config on the mesh and on one rank and compares the gradients before "
+        "clipping, their norm and the "
+        "loss after the first step, every loss, and the weights after the last step. Names "
+        "the first tensor that differs. "
+        "Both start from random weights, also where `weights` names some. "
+        "Exit code 1 if a difference is over its bound, or if no step has a loss to compare.",
     .usage = "[RUN.yaml] [--KEY VALUE ...]",
     .takes_run = true,
     .options = options,

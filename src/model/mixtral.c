@@ -27,8 +27,10 @@ static const yoke_model_key keys[] = {
     {"capacity_factor", YOKE_KEY_REAL, 0,
      "slots of an expert, as a multiple of its equal share of a sequence; 0: one for each token"},
     {"router_aux_loss_coef", YOKE_KEY_REAL, 0.001,
-     "weight of the balance loss, a mean over layers"},
-    {"router_z_loss_coef", YOKE_KEY_REAL, 0, "weight of the router's z-loss"},
+     "weight of the balance loss, a mean over layers; summed over all tokens and divided, as the "
+     "loss is, by the labels that count"},
+    {"router_z_loss_coef", YOKE_KEY_REAL, 0,
+     "weight of the router's z-loss, summed and divided likewise"},
     {"router_jitter_noise", YOKE_KEY_REAL, 0,
      "training: what experts see is multiplied by 1 - this to 1 + this"},
     {"max_position_embeddings", YOKE_KEY_INT, 131072, "longest sequence"},

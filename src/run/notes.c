@@ -1,7 +1,7 @@
 /*
  * Notes: what is no mistake of a plan and yet perhaps not what was meant.
  *
- * Relies on the layouts of the graph; which options do nothing is said by config.c.
+ * Relies on the graph and its layouts; which options do nothing is said by config.c.
  */
 #include <string.h>
 #include "run/config_keys.h"
@@ -69,8 +69,27 @@ static int note_ranks(const yoke_session *session, yoke_note *notes)
     return n;
 }
 
+/* Choices of a sequence for which no expert has a slot, however evenly they fall. */
+static int note_dropped(const yoke_session *session, yoke_note *notes)
+{
+    const yoke_graph *graph = session->train.graph;
+    int64_t slots = yoke_letter_extent(graph, 'e') * yoke_letter_extent(graph, 'c');
+    for (int64_t i = 0; slots > 0 && i < graph->n_nodes; i++) {
+        if (graph->nodes[i].op == YOKE_OP_ROUTER) {
+            int64_t choices = graph->nodes[i].attributes.n_chosen * yoke_letter_extent(graph, 't');
+            snprintf(notes->text, sizeof notes->text,
+                     "experts have %lld slots for the %lld choices of a sequence: at least %lld "
+                     "are dropped; raise capacity_factor to keep more",
+                     (long long)slots, (long long)choices, (long long)(choices - slots));
+            return slots < choices;
+        }
+    }
+    return 0;
+}
+
 int yoke_session_notes(const yoke_session *session, yoke_note notes[YOKE_MOST_NOTES])
 {
     int n = note_options(session, notes);
-    return n + note_ranks(session, notes + n);
+    n += note_ranks(session, notes + n);
+    return n + note_dropped(session, notes + n);
 }

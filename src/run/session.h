@@ -90,8 +90,8 @@ typedef struct yoke_note {
 
 enum { YOKE_MOST_NOTES = 16 };
 
-/* What a user may not have meant: options without effect here, ranks without work. Returns how many
- * sentences. */
+/* What a user may not have meant: options without effect here, ranks without work, choices of experts
+ * that must be dropped. Returns how many sentences. */
 int yoke_session_notes(const yoke_session *session, yoke_note notes[YOKE_MOST_NOTES]);
 
 /* --- loop.c: what each rank does in a run --- */
