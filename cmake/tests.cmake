@@ -12,7 +12,9 @@ if(NOT yoke_cmocka_FOUND)
     return()
 endif()
 
+# More threads than cores, as some tests have, must not spin while they wait for each other.
 set(test_environment
+    "OMP_WAIT_POLICY=passive"
     "ASAN_OPTIONS=strict_string_checks=1:detect_stack_use_after_return=1"
     "UBSAN_OPTIONS=print_stacktrace=1"
     "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/tsan.supp:second_deadlock_stack=1"
