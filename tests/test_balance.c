@@ -148,7 +148,7 @@ static void test_ranks_attend_to_equally_many_pairs(void **state)
     static const struct {
         const char *mesh;
         int n;
-    } meshes[] = {{"cp=2", 2}, {"cp=3", 3}, {"cp=4", 4}, {"cp=6,tp=2", 6}};
+    } meshes[] = {{"cp=2", 2}, {"cp=3", 3}, {"cp=4", 4}, {"cp=6,tp=2", 6}, {"fsdp=2,cp=4,tp=2", 4}};
     for (int i = 0; i < COUNT(meshes); i++) {
         int n_nodes, n_turns = meshes[i].n;
         assert_int_equal(count_unequal(meshes[i].mesh, BALANCED, &n_nodes), 0);

@@ -93,6 +93,22 @@ static double keep_get(const yoke_kernel_call *call, const query *row, int64_t s
     return keep ? 1.0 / (1.0 - (double)attributes->rate) : 0.0;
 }
 
+/* Element x of the sum of the values, each times its score. */
+static double weigh_values(const yoke_kernel_call *call, const query *row, const double *score,
+                           int64_t x)
+{
+    int64_t stride = yoke_piece_product(&call->in[2], 2, 4);
+    double sum = 0.0;
+    for (int64_t s = 0; s < row->n_keys;) {
+        const real *v = key_get(call, 2, row, s) + x;
+        int64_t end = s + key_find(call, s).n;
+        for (; s < row->n_keys && s < end; s++, v += stride) {
+            sum += score[s] * (double)real_widen(*v);
+        }
+    }
+    return sum;
+}
+
 static void attend(const yoke_kernel_call *call, const query *row)
 {
     const real *q = row_get(&call->in[0], row);
@@ -113,10 +129,7 @@ static void attend(const yoke_kernel_call *call, const query *row)
         score[s] *= keep_get(call, row, s);
     }
     for (int64_t x = 0; x < width; x++) {
-        double weighted = 0.0;
-        for (int64_t s = 0; s < row->n_keys; s++) {
-            weighted += score[s] * (double)real_widen(key_get(call, 2, row, s)[x]);
-        }
+        double weighted = weigh_values(call, row, score, x);
         y[x] = real_round(row->n_keys > 0 ? (float)(weighted / sum) : 0.0f);
     }
     *lse = (float)(max + log(sum));

@@ -60,11 +60,11 @@ static float row_softmax(float *score, int64_t n_seen, int64_t n_all, float *max
     return lanes_sum(sum);
 }
 
-static void row_drop(const yoke_kernel_call *call, uint64_t query, float *p, int64_t n)
+static void row_drop(const yoke_kernel_call *call, const dropout *drop, uint64_t query, float *p,
+                     int64_t n)
 {
-    dropout drop = dropout_get(call);
     for (int64_t s = 0; s < n; s += LANES) {
-        lanes keep = keys_keep(call, &drop, query, s);
+        lanes keep = keys_keep(call, drop, query, s);
         lanes_store(p + s, dropout_apply(keep, lanes_load(p + s)));
     }
 }
@@ -72,6 +72,7 @@ static void row_drop(const yoke_kernel_call *call, uint64_t query, float *p, int
 static void block_attend(const yoke_kernel_call *call, const block *q, const workspace *w)
 {
     int64_t width = call->in[0].shard.extent[3];
+    dropout drop = dropout_get(call);
     float sum[QUERIES];
     block_copy(&call->in[0], q, call->attributes->scale, w->q);
     multiply_run(&(multiply){.a = {w->q, width, 1},
@@ -89,8 +90,8 @@ static void block_attend(const yoke_kernel_call *call, const block *q, const wor
         sum[row] = row_softmax(score, n_seen, q->key_panels * LANES, &max);
         ((float *)call->out[1].data)[yoke_piece_head(&call->out[1], q->b, q->t + row, q->h)] =
             max + logf(sum[row]);
-        if (call->attributes->rate > 0.0f) {
-            row_drop(call, drop_index(call, q, row), score, n_seen);
+        if (drop.rate > 0.0f) {
+            row_drop(call, &drop, drop_index(call, q, row), score, n_seen);
         }
     }
     multiply_run(&(multiply){.a = {w->score, w->plan.keys_stride, 1},
