@@ -31,8 +31,8 @@ static bool shares(const yoke_program *program, int buffer, int other)
 
 static bool writes_operand(const yoke_graph *graph, const yoke_instruction *at, int i)
 {
-    bool updates = at->opcode == YOKE_OPCODE_KERNEL && i < 32 &&
-                   (yoke_op_get(graph->nodes[at->node].op)->updates >> i & 1u);
+    bool updates = at->opcode == YOKE_OPCODE_KERNEL &&
+                   yoke_mask_has(yoke_op_get(graph->nodes[at->node].op)->updates, i);
     return i >= at->n_in || updates;
 }
 
