@@ -467,10 +467,23 @@ static void test_c3_small_steps_arrive(void **state)
     scene_close(&s);
 }
 
+/* B7: there is one norm, the 2-norm. A key that asks for another is not taken in silence. (A maximum
+ * over ranks, where one is needed, is a reduction of its own: test_transport.c, and the loss over tp.) */
+static void test_b7_no_norm_but_the_2_norm(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"norm_type", "grad_norm_type", "grad_clip_norm", "norm"};
+    for (int i = 0; i < COUNT(keys); i++) {
+        assert_null(yoke_config_key_find(keys[i]));
+    }
+    assert_non_null(yoke_config_key_find("grad_clip"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_b_each_parameter_once),
+        cmocka_unit_test(test_b7_no_norm_but_the_2_norm),
         cmocka_unit_test(test_b8_one_factor_everywhere),
         cmocka_unit_test(test_b8_clipped_updates),
         cmocka_unit_test(test_d2_all_ranks_skip_together),
