@@ -20,6 +20,10 @@ static void test_meshes(void **state)
     (void)state;
     static const parity_case table[] = {
         {.base = {.mesh = "dp=3", .microbatches = 2}},
+        /* All experts are chosen: the balance loss has no slope, however heavy it is. */
+        {.base = {.mesh = "dp=2",
+                  .keys = "num_experts_per_tok=4 router_aux_loss_coef=250",
+                  .microbatches = 2}},
         {.base = {.mesh = "tp=2", .keys = DROPS, .microbatches = 2}},
         {.base = {.mesh = "pp=2", .keys = DROPS, .microbatches = 2}, .bits = true},
         {.base = {.mesh = "ep=2", .microbatches = 2}},

@@ -71,12 +71,14 @@ void YOKE_REF_NAME(router)(const yoke_kernel_call *call)
     }
 }
 
-/* The mean of dp over a distribution p; without a gradient, 0. */
+/* The mean of dp over a distribution p; without a gradient, 0. Taken from the first on, so that where
+ * all are equal, as those of a balance loss over all experts, what is left of each is 0 and not what
+ * rounding leaves of a sum that should be 1. */
 static double mean_of(const float *p, const float *dp, int64_t n)
 {
-    double mean = 0.0;
-    for (int64_t i = 0; dp && i < n; i++) {
-        mean += (double)p[i] * (double)dp[i];
+    double mean = dp ? (double)dp[0] : 0.0;
+    for (int64_t i = 1; dp && i < n; i++) {
+        mean += (double)p[i] * ((double)dp[i] - (double)dp[0]);
     }
     return mean;
 }
