@@ -180,17 +180,88 @@ static void gather_for_step(yoke_inference *in)
     }
 }
 
+yoke_node yoke_inference_sum_node(yoke_graph *graph, const yoke_value *values, int n,
+                                  const yoke_node *node)
+{
+    yoke_node sum = yoke_inference_convert_node(graph, values[0], node);
+    const char *rule = sum.in_rule[0];
+    sum.op = YOKE_OP_ADD;
+    sum.n_in = n;
+    sum.in = YOKE_ARENA_NEW(graph->arena, yoke_value, n);
+    sum.in_rule = YOKE_ARENA_NEW(graph->arena, const char *, n);
+    for (int i = 0; i < n; i++) {
+        sum.in[i] = values[i];
+        sum.in_rule[i] = rule;
+    }
+    return sum;
+}
+
+static yoke_layout target_of(const yoke_inference *in, const yoke_node *node,
+                             const yoke_division *division, int i)
+{
+    yoke_layout target = yoke_layout_replicated();
+    for (int axis = 0; axis < YOKE_N_AXES; axis++) {
+        if (yoke_inference_divides(in, axis)) {
+            target.place[axis] = (int8_t)yoke_division_input(&division[axis], node, i);
+        }
+    }
+    return target;
+}
+
+/* True if input i is a partial sum that has to be reduced for the node. */
+static bool is_reduced(const yoke_inference *in, const yoke_node *node,
+                       const yoke_division *division, int i)
+{
+    const yoke_layout *layout = &in->graph->values[in->now[node->in[i]]].layout;
+    yoke_layout target = target_of(in, node, division, i);
+    for (int axis = 0; axis < YOKE_N_AXES; axis++) {
+        if (layout->place[axis] == YOKE_PARTIAL_SUM && target.place[axis] != YOKE_PARTIAL_SUM) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Partial sums that lie alike, and of which a gradient is the sum, are added before they are reduced:
+ * one reduction serves all. */
+static void join_partial_sums(yoke_inference *in, yoke_node *node, const yoke_division *division)
+{
+    yoke_graph *graph = in->graph;
+    yoke_value *joined = YOKE_ARENA_NEW(graph->arena, yoke_value, node->n_in);
+    yoke_value *kept = YOKE_ARENA_NEW(graph->arena, yoke_value, node->n_in + 1);
+    int n = 0, n_kept = 0;
+    for (int i = 0; i < node->n_in; i++) {
+        yoke_value value = in->now[node->in[i]];
+        bool alike = n == 0 || yoke_layout_equal(graph->values[value].layout,
+                                                 graph->values[joined[0]].layout);
+        if (is_reduced(in, node, division, i) && alike) {
+            joined[n++] = value;
+        } else {
+            kept[n_kept++] = node->in[i];
+        }
+    }
+    if (n < 2) {
+        return;
+    }
+    yoke_value_info info = graph->values[joined[0]];
+    info.gradient_of = YOKE_NO_VALUE;
+    yoke_node sum = yoke_inference_sum_node(graph, joined, n, node);
+    sum.out[0] = yoke_inference_value_add(in, &info);
+    yoke_inference_append(graph, &sum);
+    kept[n_kept++] = sum.out[0];
+    node->in = kept;
+    node->n_in = n_kept;
+}
+
 static void place_inputs(yoke_inference *in, yoke_node *node, const yoke_division *division)
 {
     yoke_graph *graph = in->graph;
+    if (node->op == YOKE_OP_ADD && node->region == YOKE_REGION_BACKWARD && node->n_in > 2) {
+        join_partial_sums(in, node, division);
+    }
     for (int i = 0; i < node->n_in; i++) {
         yoke_value value = in->now[node->in[i]];
-        yoke_layout target = yoke_layout_replicated();
-        for (int axis = 0; axis < YOKE_N_AXES; axis++) {
-            if (yoke_inference_divides(in, axis)) {
-                target.place[axis] = (int8_t)yoke_division_input(&division[axis], node, i);
-            }
-        }
+        yoke_layout target = target_of(in, node, division, i);
         if (graph->values[value].kind == YOKE_VALUE_STATE) {
             graph->values[value].layout = target;
         }
@@ -224,9 +295,8 @@ static int settled_place(const yoke_inference *in, yoke_value value, int axis, i
 static yoke_value accumulate(yoke_inference *in, yoke_value part, const yoke_node *node)
 {
     yoke_graph *graph = in->graph;
-    yoke_node add = yoke_inference_convert_node(graph, part, node);
+    yoke_node add = yoke_inference_sum_node(graph, &part, 1, node);
     yoke_value_info info = graph->values[part];
-    add.op = YOKE_OP_ADD;
     info.kind = YOKE_VALUE_ACCUMULATOR;
     add.out[0] = yoke_inference_value_add(in, &info);
     yoke_inference_append(graph, &add);

@@ -69,6 +69,10 @@ void yoke_inference_append(yoke_graph *graph, const yoke_node *node);
  * conversion are yet to be set. */
 yoke_node yoke_inference_convert_node(yoke_graph *graph, yoke_value value, const yoke_node *node);
 
+/* The sum of n values that lie alike; its output is yet to be set. */
+yoke_node yoke_inference_sum_node(yoke_graph *graph, const yoke_value *values, int n,
+                                  const yoke_node *node);
+
 /* --- ring.c: attention whose keys are passed round -------------------------------------------- */
 
 bool yoke_ring_applies(const yoke_node *node, const yoke_division *division);

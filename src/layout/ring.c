@@ -9,8 +9,8 @@
  */
 #include "layout/inference.h"
 
-enum { Q, K, V, Y, LSE, DY }; /* inputs of attention_grad; the first three are those of attention */
-enum { DQ, DK, DV };          /* its outputs */
+enum { K = 1, V };   /* inputs of attention and of attention_grad */
+enum { DQ, DK, DV }; /* outputs of attention_grad */
 
 typedef struct ring {
     yoke_inference *in;
@@ -48,32 +48,26 @@ static yoke_value rotate(const ring *r, yoke_value value, yoke_value out)
     return node.out[0];
 }
 
-/* A node for the pieces that are here at this turn: `in` instead of the node's own inputs. */
-static yoke_node step_node(const ring *r, const yoke_value *in)
+/* The node for the pieces of keys and values that are here at this turn. */
+static yoke_node step_node(const ring *r, const yoke_value kv[2])
 {
     yoke_node node = *r->node;
     node.in = YOKE_ARENA_NEW(r->in->graph->arena, yoke_value, node.n_in);
     for (int i = 0; i < node.n_in; i++) {
-        node.in[i] = in[i];
+        node.in[i] = r->node->in[i];
     }
+    node.in[K] = kv[0];
+    node.in[V] = kv[1];
     return node;
 }
 
 /* a + b, which becomes `out`. */
 static yoke_value add(const ring *r, yoke_value a, yoke_value b, yoke_value out)
 {
-    yoke_graph *graph = r->in->graph;
-    yoke_node node = yoke_inference_convert_node(graph, a, r->node);
-    const char *rule = node.in_rule[0];
-    node.op = YOKE_OP_ADD;
-    node.n_in = 2;
-    node.in = YOKE_ARENA_NEW(graph->arena, yoke_value, 2);
-    node.in_rule = YOKE_ARENA_NEW(graph->arena, const char *, 2);
-    node.in[0] = a;
-    node.in[1] = b;
-    node.in_rule[0] = node.in_rule[1] = rule;
+    const yoke_value both[] = {a, b};
+    yoke_node node = yoke_inference_sum_node(r->in->graph, both, 2, r->node);
     node.out[0] = out;
-    yoke_inference_append(graph, &node);
+    yoke_inference_append(r->in->graph, &node);
     return out;
 }
 
@@ -99,10 +93,10 @@ static void combine(const ring *r, const yoke_value so_far[2], const yoke_value 
 static void append_forward(const ring *r)
 {
     const yoke_node *node = r->node;
-    yoke_value in[] = {node->in[Q], node->in[K], node->in[V]};
+    yoke_value kv[] = {node->in[K], node->in[V]};
     yoke_value so_far[2] = {YOKE_NO_VALUE, YOKE_NO_VALUE};
     for (int turn = 0; turn < r->n_ranks; turn++) {
-        yoke_node step = step_node(r, in);
+        yoke_node step = step_node(r, kv);
         for (int i = 0; i < 2; i++) {
             step.out[i] = value_like(r, node->out[i], 0);
         }
@@ -117,7 +111,7 @@ static void append_forward(const ring *r)
         }
         for (int i = 0; i < 2; i++) {
             so_far[i] = joined[i];
-            in[K + i] = last ? in[K + i] : rotate(r, in[K + i], YOKE_NO_VALUE);
+            kv[i] = last ? kv[i] : rotate(r, kv[i], YOKE_NO_VALUE);
         }
     }
 }
@@ -136,12 +130,11 @@ static yoke_value carry(const ring *r, yoke_value so_far, yoke_value step)
 static void append_backward(const ring *r)
 {
     const yoke_node *node = r->node;
-    yoke_value in[] = {node->in[Q], node->in[K],   node->in[V],
-                       node->in[Y], node->in[LSE], node->in[DY]};
+    yoke_value kv[] = {node->in[K], node->in[V]};
     yoke_value so_far[3] = {YOKE_NO_VALUE, YOKE_NO_VALUE, YOKE_NO_VALUE};
     for (int turn = 0; turn < r->n_ranks; turn++) {
         bool last = turn == r->n_ranks - 1;
-        yoke_node step = step_node(r, in);
+        yoke_node step = step_node(r, kv);
         for (int i = 0; i < 3; i++) {
             step.out[i] = value_like(r, node->out[i], i == DQ ? 0 : turn);
         }
@@ -151,7 +144,7 @@ static void append_backward(const ring *r)
                                      last ? node->out[DQ] : value_like(r, node->out[DQ], 0));
         for (int i = DK; i <= DV; i++) {
             so_far[i] = carry(r, so_far[i], step.out[i]);
-            in[i] = last ? in[i] : rotate(r, in[i], YOKE_NO_VALUE);
+            kv[i - DK] = last ? kv[i - DK] : rotate(r, kv[i - DK], YOKE_NO_VALUE);
         }
     }
     (void)rotate(r, so_far[DK], node->out[DK]);
