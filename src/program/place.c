@@ -60,12 +60,9 @@ yoke_status yoke_place_stages(yoke_program_set *set, const int *chunk_of_block)
     place_parameters(set, chunk_of_block, stages);
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const yoke_node *node = &graph->nodes[i];
-        uint64_t mask = all;
-        if (node->region == YOKE_REGION_TAIL || node->region == YOKE_REGION_HEAD) {
-            mask = stages_around(graph, node, stages, all);
-        } else {
-            mask = UINT64_C(1) << stage_of_block(set, chunk_of_block, node->block);
-        }
+        bool around = node->region == YOKE_REGION_TAIL || node->region == YOKE_REGION_HEAD;
+        uint64_t mask = around ? stages_around(graph, node, stages, all)
+                               : UINT64_C(1) << stage_of_block(set, chunk_of_block, node->block);
         if (mask == 0) {
             return YOKE_FAIL(
                 YOKE_BAD_INPUT, "%s: its operands never meet on one pipeline stage; use pp=1",

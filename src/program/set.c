@@ -163,7 +163,7 @@ static channel *channel_of(const yoke_program_set *set, channel *channels,
 static int widest_window(const yoke_program_set *set, const yoke_program *program)
 {
     channel *channels =
-        YOKE_ARENA_NEW(set->arena, channel, 2 * set->schedule.n_stages + set->n_groupings);
+        YOKE_ARENA_NEW(set->arena, channel, 2 * (int64_t)set->schedule.n_stages + set->n_groupings);
     bool *waited = YOKE_ARENA_NEW(set->arena, bool, program->n_transfers);
     int64_t widest = 1;
     for (int64_t i = 0; i < program->n_instructions; i++) {

@@ -163,7 +163,8 @@ static int64_t *bytes_of(const problem *p, int i, int level)
 
 static void fill_bytes(problem *p)
 {
-    p->bytes = YOKE_ARENA_NEW(p->arena, int64_t, (p->n + 1) * YOKE_N_RECOMPUTES * p->n_columns);
+    p->bytes =
+        YOKE_ARENA_NEW(p->arena, int64_t, ((int64_t)p->n + 1) * YOKE_N_RECOMPUTES * p->n_columns);
     for (int i = 0; i <= p->n; i++) {
         for (int level = 0; level < YOKE_N_RECOMPUTES; level++) {
             for (int64_t k = 0; k < p->n_columns; k++) {
@@ -177,7 +178,7 @@ static void fill_bytes(problem *p)
 static void merge_columns(problem *p)
 {
     int64_t n = p->n_columns;
-    for (int64_t row = 0; row < (p->n + 1) * YOKE_N_RECOMPUTES; row++) {
+    for (int64_t row = 0; row < ((int64_t)p->n + 1) * YOKE_N_RECOMPUTES; row++) {
         int64_t most = 0;
         for (int64_t k = 0; k < n; k++) {
             most = p->bytes[row * n + k] > most ? p->bytes[row * n + k] : most;

@@ -134,7 +134,7 @@ static yoke_status measure(yoke_endpoint *endpoint, void *user)
 {
     const measurement *m = user;
     int rank = yoke_endpoint_rank(endpoint);
-    double *seconds = (double *)yoke_world_user(m->world) + N_WAYS * rank;
+    double *seconds = (double *)yoke_world_user(m->world) + (ptrdiff_t)N_WAYS * rank;
     if (rank >= m->n_measuring) {
         return YOKE_OK;
     }

@@ -27,7 +27,8 @@ static double narrow_rate(const yoke_session *session)
 static yoke_status measure(yoke_endpoint *endpoint, void *user)
 {
     const roof *r = user;
-    double *rates = (double *)yoke_world_user(r->world) + N_RATES * yoke_endpoint_rank(endpoint);
+    double *rates =
+        (double *)yoke_world_user(r->world) + (ptrdiff_t)N_RATES * yoke_endpoint_rank(endpoint);
     if (yoke_endpoint_rank(endpoint) >= r->n_measuring) {
         return YOKE_OK;
     }
