@@ -194,7 +194,7 @@ static void print_exposed(const train_state *training)
 {
     const yoke_run_result *run = &training->result;
     const yoke_mesh *mesh = &yoke_session_programs(training->setup.session)->mesh;
-    const char *before = "communication that no kernel hides: ";
+    const char *before = "transfers and waiting for other ranks, while no kernel ran: ";
     for (int axis = 0; axis < YOKE_N_AXES; axis++) {
         if (mesh->size[axis] > 1) {
             (void)printf("%s%.1f %% along %s", before, 100.0 * run->exposed_s[axis] / run->seconds,
