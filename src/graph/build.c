@@ -105,6 +105,16 @@ yoke_value yoke_graph_value_add(yoke_graph *graph, const yoke_value_info *info)
     return (yoke_value)graph->n_values++;
 }
 
+void yoke_graph_node_append(yoke_graph *graph, const yoke_node *node)
+{
+    graph->nodes = yoke_arena_grow(graph->arena, graph->nodes, graph->n_nodes,
+                                   &graph->nodes_capacity, sizeof *graph->nodes);
+    for (int i = 0; i < node->n_out; i++) {
+        graph->values[node->out[i]].producer = (int)graph->n_nodes;
+    }
+    graph->nodes[graph->n_nodes++] = *node;
+}
+
 void yoke_graph_count_uses(yoke_graph *graph)
 {
     for (int64_t v = 0; v < graph->n_values; v++) {
@@ -336,9 +346,7 @@ yoke_value yoke_node_add(yoke_graph *graph, const yoke_node_spec *spec,
         }
         node.n_out++;
     }
-    graph->nodes = yoke_arena_grow(graph->arena, graph->nodes, graph->n_nodes,
-                                   &graph->nodes_capacity, sizeof *graph->nodes);
-    graph->nodes[graph->n_nodes++] = node;
+    yoke_graph_node_append(graph, &node);
     if (out) {
         memcpy(out, node.out, sizeof node.out);
     }

@@ -67,6 +67,9 @@ struct yoke_graph {
 /* A new value; returns its id. */
 yoke_value yoke_graph_value_add(yoke_graph *graph, const yoke_value_info *info);
 
+/* Adds a node behind the others, as the maker of its outputs. */
+void yoke_graph_node_append(yoke_graph *graph, const yoke_node *node);
+
 /* Counts the uses of every value anew, for a pass that has written the nodes anew. */
 void yoke_graph_count_uses(yoke_graph *graph);
 

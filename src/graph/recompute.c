@@ -80,17 +80,6 @@ static void want_inputs(recomputation *r, const yoke_node *node)
 
 /* --- Rewriting -------------------------------------------------------------------------------- */
 
-static void append(recomputation *r, const yoke_node *node)
-{
-    yoke_graph *graph = r->graph;
-    graph->nodes = yoke_arena_grow(graph->arena, graph->nodes, graph->n_nodes,
-                                   &graph->nodes_capacity, sizeof *graph->nodes);
-    for (int i = 0; i < node->n_out; i++) {
-        graph->values[node->out[i]].producer = (int)graph->n_nodes;
-    }
-    graph->nodes[graph->n_nodes++] = *node;
-}
-
 /* Lets a node of the backward pass read clones where there are any. */
 static void read_clones(recomputation *r, yoke_node *node)
 {
@@ -118,7 +107,7 @@ static void add_clone(recomputation *r, const yoke_node *original)
         node.out[i] = yoke_graph_value_add(graph, &info);
         r->clone[original->out[i]] = node.out[i];
     }
-    append(r, &node);
+    yoke_graph_node_append(graph, &node);
 }
 
 /* Clones what a node of the backward pass wants, and what that wants in turn, in the order of the
@@ -156,7 +145,7 @@ static void rewrite(recomputation *r)
             add_clones_for(r, &node);
             read_clones(r, &node);
         }
-        append(r, &node);
+        yoke_graph_node_append(graph, &node);
     }
     yoke_graph_count_uses(graph);
 }

@@ -38,16 +38,6 @@ yoke_value yoke_inference_value_add(yoke_inference *in, const yoke_value_info *i
     return value;
 }
 
-void yoke_inference_append(yoke_graph *graph, const yoke_node *node)
-{
-    graph->nodes = yoke_arena_grow(graph->arena, graph->nodes, graph->n_nodes,
-                                   &graph->nodes_capacity, sizeof *graph->nodes);
-    for (int i = 0; i < node->n_out; i++) {
-        graph->values[node->out[i]].producer = (int)graph->n_nodes;
-    }
-    graph->nodes[graph->n_nodes++] = *node;
-}
-
 static yoke_value find_version(const yoke_inference *in, yoke_value value, yoke_layout layout,
                                const yoke_node *node)
 {
@@ -140,7 +130,7 @@ static yoke_value convert_axis(yoke_inference *in, yoke_value value, int axis, i
                          .block = node->block,
                          .gathered = convert.conversion == YOKE_CONVERT_ALL_GATHER};
     convert.out[0] = add_version(in, value, &info, &made);
-    yoke_inference_append(graph, &convert);
+    yoke_graph_node_append(graph, &convert);
     return convert.out[0];
 }
 
@@ -247,7 +237,7 @@ static void join_partial_sums(yoke_inference *in, yoke_node *node, const yoke_di
     info.gradient_of = YOKE_NO_VALUE;
     yoke_node sum = yoke_inference_sum_node(graph, joined, n, node);
     sum.out[0] = yoke_inference_value_add(in, &info);
-    yoke_inference_append(graph, &sum);
+    yoke_graph_node_append(graph, &sum);
     kept[n_kept++] = sum.out[0];
     node->in = kept;
     node->n_in = n_kept;
@@ -299,7 +289,7 @@ static yoke_value accumulate(yoke_inference *in, yoke_value part, const yoke_nod
     yoke_value_info info = graph->values[part];
     info.kind = YOKE_VALUE_ACCUMULATOR;
     add.out[0] = yoke_inference_value_add(in, &info);
-    yoke_inference_append(graph, &add);
+    yoke_graph_node_append(graph, &add);
     return add.out[0];
 }
 
@@ -385,7 +375,7 @@ static yoke_status infer_node(yoke_inference *in, const yoke_node *old)
     if (ring >= 0) {
         yoke_ring_append(in, &node, ring);
     } else {
-        yoke_inference_append(in->graph, &node);
+        yoke_graph_node_append(in->graph, &node);
     }
     if (moves) {
         settle_outputs(in, &node, settled);

@@ -64,7 +64,6 @@ yoke_status yoke_inference_order_node(const yoke_inference *in, yoke_node *node)
 /* --- infer.c: writing the graph --------------------------------------------------------------- */
 
 yoke_value yoke_inference_value_add(yoke_inference *in, const yoke_value_info *info);
-void yoke_inference_append(yoke_graph *graph, const yoke_node *node);
 /* A node of one input and one output with its dims, for the use of `node`; output, axis and
  * conversion are yet to be set. */
 yoke_node yoke_inference_convert_node(yoke_graph *graph, yoke_value value, const yoke_node *node);

@@ -44,7 +44,7 @@ static yoke_value rotate(const ring *r, yoke_value value, yoke_value out)
     node.axis = (yoke_axis)r->axis;
     node.conversion = YOKE_CONVERT_ROTATE;
     node.out[0] = out == YOKE_NO_VALUE ? value_like(r, value, turn) : out;
-    yoke_inference_append(graph, &node);
+    yoke_graph_node_append(graph, &node);
     return node.out[0];
 }
 
@@ -67,7 +67,7 @@ static yoke_value add(const ring *r, yoke_value a, yoke_value b, yoke_value out)
     const yoke_value both[] = {a, b};
     yoke_node node = yoke_inference_sum_node(r->in->graph, both, 2, r->node);
     node.out[0] = out;
-    yoke_inference_append(r->in->graph, &node);
+    yoke_graph_node_append(r->in->graph, &node);
     return out;
 }
 
@@ -87,7 +87,7 @@ static void combine(const ring *r, const yoke_value so_far[2], const yoke_value 
     }
     node.out[0] = out[0];
     node.out[1] = out[1];
-    yoke_inference_append(graph, &node);
+    yoke_graph_node_append(graph, &node);
 }
 
 static void append_forward(const ring *r)
@@ -100,7 +100,7 @@ static void append_forward(const ring *r)
         for (int i = 0; i < 2; i++) {
             step.out[i] = value_like(r, node->out[i], 0);
         }
-        yoke_inference_append(r->in->graph, &step);
+        yoke_graph_node_append(r->in->graph, &step);
         yoke_value joined[] = {step.out[0], step.out[1]};
         bool last = turn == r->n_ranks - 1;
         for (int i = 0; turn > 0 && i < 2; i++) {
@@ -138,7 +138,7 @@ static void append_backward(const ring *r)
         for (int i = 0; i < 3; i++) {
             step.out[i] = value_like(r, node->out[i], i == DQ ? 0 : turn);
         }
-        yoke_inference_append(r->in->graph, &step);
+        yoke_graph_node_append(r->in->graph, &step);
         so_far[DQ] = turn == 0 ? step.out[DQ]
                                : add(r, so_far[DQ], step.out[DQ],
                                      last ? node->out[DQ] : value_like(r, node->out[DQ], 0));
