@@ -166,4 +166,30 @@ static inline void assert_many_together(const family *f)
     assert_int_equal(n_failed, 0);
 }
 
+static inline void test_each_alone(void **state)
+{
+    assert_each_alone(*state);
+}
+
+static inline void test_all_pairs(void **state)
+{
+    assert_all_pairs(*state);
+}
+
+static inline void test_many_together(void **state)
+{
+    assert_many_together(*state);
+}
+
+/* The whole test program of a family. */
+static inline int run_family(family *f)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(test_each_alone, f),
+        cmocka_unit_test_prestate(test_all_pairs, f),
+        cmocka_unit_test_prestate(test_many_together, f),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
 #endif
