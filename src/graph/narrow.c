@@ -46,11 +46,13 @@ static bool widen_for_node(const yoke_node *node, bool *narrow)
     for (int k = 0; k < node->n_out; k++) {
         all = all && (narrow[node->out[k]] || !yoke_mask_has(def->narrow_out, k));
     }
-    bool each = node->op == YOKE_OP_MATMUL;
-    for (int i = 0; !all && !each && i < node->n_in; i++) {
+    if (all || def->mixes) {
+        return changed;
+    }
+    for (int i = 0; i < node->n_in; i++) {
         changed = (yoke_node_reads(node, i) && widen(narrow, node->in[i])) || changed;
     }
-    for (int k = 0; !all && !each && k < node->n_out; k++) {
+    for (int k = 0; k < node->n_out; k++) {
         changed = widen(narrow, node->out[k]) || changed;
     }
     return changed;

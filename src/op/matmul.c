@@ -158,6 +158,7 @@ const yoke_op_def yoke_op_matmul = {
     .gradient = gradient,
     .flops = flops,
     .accumulates = true,
+    .mixes = true,
     .narrow_in = 1 << 0 | 1 << 1,
     .narrow_out = 1 << 0,
 };

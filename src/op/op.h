@@ -24,9 +24,10 @@ typedef struct yoke_op_def {
      * output may take the storage, where the shapes are equal. */
     unsigned updates, unread, reuses;
 
-    /* Masks of inputs and outputs that may be stored in bf16: all of a node's in the same type, but
-     * for those of a matrix product, each of which has its own. The others are always f32. */
+    /* Masks of inputs and outputs that may be stored in bf16: all of a node's in the same type,
+     * unless the operator mixes. The others are always f32. */
     unsigned narrow_in, narrow_out;
+    bool mixes; /* each of them may have a type of its own */
 
     bool stream;      /* the output is the residual stream */
     bool passes_pin;  /* a pin on the output is worth having on the inputs: add, bias, dropout */
