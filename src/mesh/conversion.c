@@ -21,10 +21,9 @@ enum { N_CONVERSIONS = sizeof conversion_names / sizeof conversion_names[0] };
 enum place_kind { REPLICATED, SHARDED, SUM, MAX, N_PLACE_KINDS };
 
 /* Rotations are not found here: no place asks for one. Shard to shard on the same dim never gets
- * here: equal places are NONE before the table is read. R -> MAX
- * is illegal because the zeros that MASK puts on the others are no neutral element of a maximum, and
- * MAX -> S because no exchange takes the maximum of pieces: whoever wants a piece has all of it
- * first. */
+ * here: equal places are NONE before the table is read. R -> MAX is illegal because the zeros that
+ * MASK puts on the others are no neutral element of a maximum, and MAX -> S because no exchange takes
+ * the maximum of pieces: whoever wants a piece has all of it first. */
 static const yoke_conversion table[N_PLACE_KINDS][N_PLACE_KINDS] = {
     [REPLICATED] = {[REPLICATED] = YOKE_CONVERT_NONE,
                     [SHARDED] = YOKE_CONVERT_SLICE,
