@@ -19,7 +19,7 @@
 #include "kernel/sets.h"
 #include "op/op.h"
 
-enum { MAX_IN = 6, MAX_OUT = 3, N = 1024 };
+enum { MAX_IN = 6, MAX_OUT = 4, N = 1024 };
 
 static const double seconds = 0.15; /* for each kernel of a set */
 static const double ref_max_flops = 6e9;
@@ -169,12 +169,23 @@ static const bench benches[] = {
     {"embedding", YOKE_OP_EMBEDDING, {"td", "bt"}, {"btd"}, .whole = "1"},
     {"embedding_grad", YOKE_OP_EMBEDDING_GRAD, {"bt", "btd"}, {"vd"}, .whole = "0"},
     {"add_bias", YOKE_OP_ADD_BIAS, {"btf", "f"}, {"btf"}, .whole = ""},
+    {"bias and add", YOKE_OP_ADD_BIAS, {"btd", "d", "btd"}, {"btd"}, .whole = ""},
     {"sum_rows", YOKE_OP_SUM_ROWS, {"btf"}, {"f"}, .whole = ""},
     {"add", YOKE_OP_ADD, {"btd", "btd"}, {"btd"}, .whole = ""},
     {"layer_norm", YOKE_OP_LAYER_NORM, {"btd", "d", "d"}, {"btd", "bt", "bt"}, .whole = ""},
+    {"bias, add, layer_norm",
+     YOKE_OP_LAYER_NORM,
+     {"btd", "d", "d", "btd", "d"},
+     {"btd", "bt", "bt", "btd"},
+     .whole = ""},
     {"layer_norm_grad",
      YOKE_OP_LAYER_NORM_GRAD,
      {"btd", "btd", "d", "bt", "bt"},
+     {"btd"},
+     .whole = ""},
+    {"layer_norm_grad, add",
+     YOKE_OP_LAYER_NORM_GRAD,
+     {"btd", "btd", "d", "bt", "bt", "btd"},
      {"btd"},
      .whole = ""},
     {"layer_norm_grad_gain",
@@ -183,9 +194,12 @@ static const bench benches[] = {
      {"d", "d"},
      .whole = ""},
     {"rms_norm", YOKE_OP_RMS_NORM, {"btd", "d"}, {"btd", "bt"}, .whole = ""},
+    {"add, rms_norm", YOKE_OP_RMS_NORM, {"btd", "d", "btd"}, {"btd", "bt", "btd"}, .whole = ""},
     {"rope", YOKE_OP_ROPE, {"bthx", "bt"}, {"bthx"}, .whole = "1"},
     {"gelu", YOKE_OP_GELU, {"btf"}, {"btf"}, .whole = ""},
     {"gelu_grad", YOKE_OP_GELU_GRAD, {"btf", "btf"}, {"btf"}, .whole = ""},
+    {"bias, gelu", YOKE_OP_GELU, {"btf", "f"}, {"btf"}, .whole = ""},
+    {"bias, gelu_grad", YOKE_OP_GELU_GRAD, {"btf", "btf", "f"}, {"btf"}, .whole = ""},
     {"gelu_erf", YOKE_OP_GELU_ERF, {"btf"}, {"btf"}, .whole = ""},
     {"gelu_erf_grad", YOKE_OP_GELU_ERF_GRAD, {"btf", "btf"}, {"btf"}, .whole = ""},
     {"swiglu", YOKE_OP_SWIGLU, {"btf", "btf"}, {"btf"}, .whole = ""},

@@ -14,7 +14,7 @@
 #include "kernel/sets.h"
 #include "op/op.h"
 
-enum { CASE_MAX_IN = 6, CASE_MAX_OUT = 3, GUARD_BYTES = 256, MAX_LETTERS = 12 };
+enum { CASE_MAX_IN = 6, CASE_MAX_OUT = 4, GUARD_BYTES = 256, MAX_LETTERS = 12 };
 
 typedef struct letter_size {
     char letter;
@@ -28,7 +28,7 @@ typedef struct case_sizes {
 } case_sizes;
 
 /*
- * Operands by letters, "" a scalar, NULL the end. Fill of each input: n even in (-1.7, 1.7), u even in (0.05, 1.05), i token ids of which some
+ * Operands by letters, "" a scalar, NULL the end. Fill of each input: n even in (-1.7, 1.7), q quarters from -1.5 to 1.5, of which sums are numbers of bf16, u even in (0.05, 1.05), i token ids of which some
  * lie outside of `v`, l labels of which some are -1, p positions, o one, + a small count, g gates [b,t,e] of which some are
  * 0, s slots [b,t,e] of which some are -1 and some outside of `c`.
  */
@@ -152,6 +152,9 @@ static inline void piece_fill(yoke_tensor *piece, char fill, const case_sizes *s
         switch (fill) {
         case 'n':
             real[i] = 3.4f * (uniform - 0.5f);
+            break;
+        case 'q':
+            real[i] = 0.25f * (float)((int)(random % 13) - 6);
             break;
         case 'u':
             real[i] = 0.05f + uniform;

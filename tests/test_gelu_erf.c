@@ -31,8 +31,11 @@ static void run(const yoke_kernel_set *set, yoke_op op)
     const yoke_tensor in[] = {piece_of(a), piece_of(dy)};
     const yoke_tensor out = piece_of(y);
     const yoke_attributes attributes = {0};
-    set->run[op](&(yoke_kernel_call){
-        .in = in, .out = &out, .n_in = 2, .n_out = 1, .attributes = &attributes});
+    set->run[op](&(yoke_kernel_call){.in = in,
+                                     .out = &out,
+                                     .n_in = op == YOKE_OP_GELU_ERF ? 1 : 2,
+                                     .n_out = 1,
+                                     .attributes = &attributes});
 }
 
 /* Evenly over [low, high]. */

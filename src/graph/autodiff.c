@@ -111,7 +111,8 @@ static void differentiate_node(differentiation *d, const yoke_node *node)
 {
     yoke_graph *graph = d->graph;
     const yoke_op_def *def = yoke_op_get(node->op);
-    yoke_value d_out[YOKE_MAX_OUTPUTS] = {YOKE_NO_VALUE, YOKE_NO_VALUE, YOKE_NO_VALUE};
+    yoke_value d_out[YOKE_MAX_OUTPUTS] = {YOKE_NO_VALUE, YOKE_NO_VALUE, YOKE_NO_VALUE,
+                                          YOKE_NO_VALUE};
     for (int i = 0; i < node->n_out; i++) {
         d_out[i] = gather(d, node->out[i]);
     }

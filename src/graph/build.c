@@ -337,7 +337,7 @@ yoke_value yoke_node_add(yoke_graph *graph, const yoke_node_spec *spec,
         .block = graph->block,
         .n_in = spec->n_in,
         .attributes = spec->attributes,
-        .out = {YOKE_NO_VALUE, YOKE_NO_VALUE, YOKE_NO_VALUE},
+        .out = {YOKE_NO_VALUE, YOKE_NO_VALUE, YOKE_NO_VALUE, YOKE_NO_VALUE},
     };
     add_inputs(graph, &node, spec);
     while (node.n_out < YOKE_MAX_OUTPUTS && spec->out_dims[node.n_out]) {

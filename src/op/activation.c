@@ -78,6 +78,7 @@ const yoke_op_def yoke_op_gelu = {
     .name = "gelu",
     .cheap = true,
     .gradient = gelu_gradient,
+    .reuses = 1 << 0,
     .narrow_in = 1 << 0,
     .narrow_out = 1 << 0,
 };
@@ -91,6 +92,7 @@ const yoke_op_def yoke_op_gelu_erf = {
     .name = "gelu_erf",
     .cheap = true,
     .gradient = gelu_erf_gradient,
+    .reuses = 1 << 0,
     .narrow_in = 1 << 0,
     .narrow_out = 1 << 0,
 };

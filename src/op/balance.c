@@ -34,7 +34,7 @@ static void count_load(yoke_graph *graph, const yoke_routing *routing, yoke_valu
     const yoke_value in[] = {routing->gates, routing->probabilities};
     const char *dims = yoke_value_get(graph, routing->gates)->dims;
     const char rows[] = {dims[0], dims[2], 0};
-    yoke_value out[YOKE_MAX_OUTPUTS] = {YOKE_NO_VALUE, YOKE_NO_VALUE, YOKE_NO_VALUE};
+    yoke_value out[YOKE_MAX_OUTPUTS] = {YOKE_NO_VALUE, YOKE_NO_VALUE, YOKE_NO_VALUE, YOKE_NO_VALUE};
     yoke_node_add(
         graph,
         &(yoke_node_spec){.op = YOKE_OP_EXPERT_LOAD, .n_in = 2, .in = in, .out_dims = {rows, rows}},

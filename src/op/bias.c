@@ -1,4 +1,5 @@
-/* Bias: y = a + bias, over the last dims of a. The gradient of the bias is the sum of the rows. */
+/* Bias: y = a + bias, over the last dims of a, and perhaps + b (graph/fuse.c). The gradient of the
+ * bias is the sum of the rows. */
 #include <string.h>
 #include "op/op.h"
 
@@ -34,11 +35,11 @@ static void gradient(yoke_graph *graph, const yoke_node *node, const yoke_value 
 
 const yoke_op_def yoke_op_add_bias = {
     .name = "add_bias",
-    .reuses = 1 << 0,
+    .reuses = 1 << 0 | 1 << 2,
     .passes_pin = true,
     .cheap = true,
     .gradient = gradient,
-    .narrow_in = 1 << 0,
+    .narrow_in = 1 << 0 | 1 << 2,
     .narrow_out = 1 << 0,
 };
 

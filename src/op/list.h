@@ -4,7 +4,8 @@
  *
  * X(enumerator, name). For each name: `const yoke_op_def yoke_op_<name>` and `yoke_ref_<name>`.
  * Operands are in the order given here, inputs -> outputs; every tensor is row-major, compact, and
- * the local piece of its global tensor.
+ * the local piece of its global tensor. Those behind a bar are optional, the later ones only with
+ * the earlier: graph/fuse.c gives them, and a kernel tells them by the number of its operands.
  */
 #ifndef YOKE_OP_LIST_H
 #define YOKE_OP_LIST_H
@@ -13,23 +14,23 @@
     X(EMBEDDING, embedding)           /* table[v,d], ids[b,t] -> y[b,t,d] */                       \
     X(EMBEDDING_GRAD, embedding_grad) /* ids[b,t], dy[b,t,d] -> dtable[v,d] */                     \
     X(MATMUL, matmul)                 /* a, b -> y */                                              \
-    X(ADD_BIAS, add_bias)             /* a[..., c], bias[c] -> y[..., c] */                        \
+    X(ADD_BIAS, add_bias)             /* a[..., c], bias[c] | b -> y[..., c] */                    \
     X(SUM_ROWS, sum_rows)             /* dy[..., c] -> dbias[c] */                                 \
     X(ADD, add)                       /* 1 or more of equal shape -> y */                          \
-    X(LAYER_NORM, layer_norm)         /* a[b,t,d], gain[d], bias[d] -> y, mean[b,t], rstd[b,t] */  \
-    X(LAYER_NORM_GRAD, layer_norm_grad)           /* dy, a, gain, mean, rstd -> da */              \
+    X(LAYER_NORM, layer_norm) /* a[b,t,d], gain[d], bias[d] | b, bias_a -> y, mean, rstd | x */    \
+    X(LAYER_NORM_GRAD, layer_norm_grad)           /* dy, a, gain, mean, rstd | b -> da */          \
     X(LAYER_NORM_GRAD_GAIN, layer_norm_grad_gain) /* dy, a, mean, rstd -> dgain[d], dbias[d] */    \
-    X(RMS_NORM, rms_norm)                         /* a[b,t,d], gain[d] -> y, rstd[b,t] */          \
-    X(RMS_NORM_GRAD, rms_norm_grad)               /* dy, a, gain, rstd -> da */                    \
-    X(RMS_NORM_GRAD_GAIN, rms_norm_grad_gain)     /* dy, a, rstd -> dgain[d] */                    \
-    X(ROPE, rope)                                 /* a[b,t,h,x], positions[b,t] -> y; attr.sign */ \
+    X(RMS_NORM, rms_norm)           /* a[b,t,d], gain[d] | b, bias_a -> y, rstd[b,t] | x */        \
+    X(RMS_NORM_GRAD, rms_norm_grad) /* dy, a, gain, rstd | b -> da */                              \
+    X(RMS_NORM_GRAD_GAIN, rms_norm_grad_gain) /* dy, a, rstd -> dgain[d] */                        \
+    X(ROPE, rope)                             /* a[b,t,h,x], positions[b,t] -> y; attr.sign */     \
     X(ATTENTION, attention) /* q[b,t,h,x], k[b,s,k,x], v[b,s,k,x] -> y[b,t,h,x], lse[b,t,h] */     \
     X(ATTENTION_GRAD, attention_grad)       /* q, k, v, y, lse, dy -> dq, dk, dv */                \
     X(ATTENTION_COMBINE, attention_combine) /* y, lse of two pieces of keys -> y, lse of both */   \
-    X(GELU, gelu)                           /* a -> y */                                           \
-    X(GELU_GRAD, gelu_grad)                 /* a, dy -> da */                                      \
-    X(GELU_ERF, gelu_erf)                   /* a -> y */                                           \
-    X(GELU_ERF_GRAD, gelu_erf_grad)         /* a, dy -> da */                                      \
+    X(GELU, gelu)                           /* a | bias -> y */                                    \
+    X(GELU_GRAD, gelu_grad)                 /* a, dy | bias -> da */                               \
+    X(GELU_ERF, gelu_erf)                   /* a | bias -> y */                                    \
+    X(GELU_ERF_GRAD, gelu_erf_grad)         /* a, dy | bias -> da */                               \
     X(SWIGLU, swiglu)                       /* gate, up -> y */                                    \
     X(SWIGLU_GRAD, swiglu_grad)             /* gate, up, dy -> dgate, dup */                       \
     X(DROPOUT, dropout)                     /* a -> y; its own gradient */                         \

@@ -11,7 +11,7 @@
 #include "op/attributes.h"
 #include "op/list.h"
 
-enum { YOKE_MAX_OUTPUTS = 3, YOKE_NO_NODE = -1, YOKE_NO_BLOCK = -1 };
+enum { YOKE_MAX_OUTPUTS = 4, YOKE_NO_NODE = -1, YOKE_NO_BLOCK = -1 };
 
 /* When a node runs. Forward and backward: for every micro-batch, in its block's place. Head and
  * tail: once a step, around them, except that what accumulates over micro-batches in the head (the

@@ -2,6 +2,8 @@
  * Norms over the last dim. LayerNorm: Ba, Kiros, Hinton 2016. RMSNorm: Zhang and Sennrich 2019.
  * Both keep their row statistics for the backward pass, whose input part and gain part are
  * operators of their own: the gain part is nothing that another block waits for.
+ *
+ * The builders give no optional operands; graph/fuse.c does, and lists of operands here count them.
  */
 #include <string.h>
 #include "op/op.h"
@@ -49,7 +51,7 @@ static void layer_norm_gradient(yoke_graph *graph, const yoke_node *node, const 
             .op = YOKE_OP_LAYER_NORM_GRAD, .n_in = 5, .in = for_input, .out_dims = {da}},
         NULL);
     const yoke_value for_gain[] = {d_out[0], a, mean, rstd};
-    yoke_value out[YOKE_MAX_OUTPUTS] = {YOKE_NO_VALUE, YOKE_NO_VALUE, YOKE_NO_VALUE};
+    yoke_value out[YOKE_MAX_OUTPUTS] = {YOKE_NO_VALUE, YOKE_NO_VALUE, YOKE_NO_VALUE, YOKE_NO_VALUE};
     yoke_node_add(
         graph,
         &(yoke_node_spec){
@@ -100,13 +102,15 @@ const yoke_op_def yoke_op_layer_norm = {
     .whole = "$",
     .cheap = true,
     .gradient = layer_norm_gradient,
-    .narrow_in = 1 << 0,
-    .narrow_out = 1 << 0,
+    .reuses = 1 << 0 | 1 << 3,
+    .narrow_in = 1 << 0 | 1 << 3,
+    .narrow_out = 1 << 0 | 1 << 3,
 };
 const yoke_op_def yoke_op_layer_norm_grad = {
     .name = "layer_norm_grad",
     .whole = "$",
-    .narrow_in = 1 << 0 | 1 << 1,
+    .reuses = 1 << 0 | 1 << 1 | 1 << 5,
+    .narrow_in = 1 << 0 | 1 << 1 | 1 << 5,
     .narrow_out = 1 << 0,
 };
 const yoke_op_def yoke_op_layer_norm_grad_gain = {
@@ -120,13 +124,15 @@ const yoke_op_def yoke_op_rms_norm = {
     .whole = "$",
     .cheap = true,
     .gradient = rms_norm_gradient,
-    .narrow_in = 1 << 0,
-    .narrow_out = 1 << 0,
+    .reuses = 1 << 0 | 1 << 2,
+    .narrow_in = 1 << 0 | 1 << 2,
+    .narrow_out = 1 << 0 | 1 << 2,
 };
 const yoke_op_def yoke_op_rms_norm_grad = {
     .name = "rms_norm_grad",
     .whole = "$",
-    .narrow_in = 1 << 0 | 1 << 1,
+    .reuses = 1 << 0 | 1 << 1 | 1 << 4,
+    .narrow_in = 1 << 0 | 1 << 1 | 1 << 4,
     .narrow_out = 1 << 0,
 };
 const yoke_op_def yoke_op_rms_norm_grad_gain = {

@@ -24,7 +24,7 @@ yoke_routing yoke_router(yoke_graph *graph, yoke_value logits, int64_t n_chosen)
             info->dims, (long long)n_experts, (long long)n_chosen);
         return none;
     }
-    yoke_value out[YOKE_MAX_OUTPUTS] = {YOKE_NO_VALUE, YOKE_NO_VALUE, YOKE_NO_VALUE};
+    yoke_value out[YOKE_MAX_OUTPUTS] = {YOKE_NO_VALUE, YOKE_NO_VALUE, YOKE_NO_VALUE, YOKE_NO_VALUE};
     yoke_node_add(graph,
                   &(yoke_node_spec){.op = YOKE_OP_ROUTER,
                                     .n_in = 1,

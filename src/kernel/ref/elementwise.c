@@ -6,6 +6,8 @@
  * and exact, with the distribution function of the normal: gelu_erf(a) = a/2 (1 + erf(a / sqrt(2))).
  * SwiGLU: Shazeer, "GLU variants improve transformer", 2020: y = silu(gate) up, silu(g) = g / (1 + exp(-g)).
  *
+ * GELU and its gradients may have a bias that is added to a first, and add_bias a second tensor.
+ *
  * An output may be the same memory as an input: each element is read before it is written.
  */
 #include "kernel/ref/ref.h"
@@ -35,11 +37,13 @@ void YOKE_REF_NAME(add_bias)(const yoke_kernel_call *call)
 {
     const real *a = call->in[0].data;
     const float *bias = call->in[1].data;
+    const real *b = call->n_in > 2 ? call->in[2].data : NULL;
     real *y = call->out[0].data;
     int64_t width = yoke_piece_elements(&call->in[1]);
     int64_t n = yoke_piece_elements(&call->out[0]);
     for (int64_t i = 0; i < n; i++) {
-        y[i] = real_round(real_widen(a[i]) + bias[i % width]);
+        float sum = real_widen(a[i]) + bias[i % width];
+        y[i] = real_round(b ? sum + real_widen(b[i]) : sum);
     }
 }
 
@@ -58,13 +62,23 @@ void YOKE_REF_NAME(sum_rows)(const yoke_kernel_call *call)
     }
 }
 
+/* Element i of the first input, plus its bias where the call has one behind `n` other inputs. */
+static double biased(const yoke_kernel_call *call, int n, int64_t i)
+{
+    float a = real_widen(((const real *)call->in[0].data)[i]);
+    if (call->n_in <= n) {
+        return (double)a;
+    }
+    const float *bias = call->in[n].data;
+    return (double)(a + bias[i % yoke_piece_elements(&call->in[n])]);
+}
+
 void YOKE_REF_NAME(gelu)(const yoke_kernel_call *call)
 {
-    const real *a = call->in[0].data;
     real *y = call->out[0].data;
     int64_t n = yoke_piece_elements(&call->in[0]);
     for (int64_t i = 0; i < n; i++) {
-        double u = (double)real_widen(a[i]);
+        double u = biased(call, 1, i);
         y[i] =
             real_round((float)(0.5 * u * (1.0 + tanh(gelu_scale * (u + gelu_cubic * u * u * u)))));
     }
@@ -72,12 +86,11 @@ void YOKE_REF_NAME(gelu)(const yoke_kernel_call *call)
 
 void YOKE_REF_NAME(gelu_grad)(const yoke_kernel_call *call)
 {
-    const real *a = call->in[0].data;
     const real *dy = call->in[1].data;
     real *da = call->out[0].data;
     int64_t n = yoke_piece_elements(&call->in[0]);
     for (int64_t i = 0; i < n; i++) {
-        double u = (double)real_widen(a[i]);
+        double u = biased(call, 2, i);
         double tanh_u = tanh(gelu_scale * (u + gelu_cubic * u * u * u));
         double inner = gelu_scale * (1.0 + 3.0 * gelu_cubic * u * u);
         double slope = 0.5 * (1.0 + tanh_u) + 0.5 * u * (1.0 - tanh_u * tanh_u) * inner;
@@ -93,23 +106,21 @@ static double normal_share(double u)
 
 void YOKE_REF_NAME(gelu_erf)(const yoke_kernel_call *call)
 {
-    const real *a = call->in[0].data;
     real *y = call->out[0].data;
     int64_t n = yoke_piece_elements(&call->in[0]);
     for (int64_t i = 0; i < n; i++) {
-        double u = (double)real_widen(a[i]);
+        double u = biased(call, 1, i);
         y[i] = real_round((float)(u * normal_share(u)));
     }
 }
 
 void YOKE_REF_NAME(gelu_erf_grad)(const yoke_kernel_call *call)
 {
-    const real *a = call->in[0].data;
     const real *dy = call->in[1].data;
     real *da = call->out[0].data;
     int64_t n = yoke_piece_elements(&call->in[0]);
     for (int64_t i = 0; i < n; i++) {
-        double u = (double)real_widen(a[i]);
+        double u = biased(call, 2, i);
         double density = normal_peak * exp(-0.5 * u * u);
         da[i] = real_round((float)((normal_share(u) + u * density) * (double)real_widen(dy[i])));
     }

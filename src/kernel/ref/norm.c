@@ -5,11 +5,31 @@
  *   y = n gain + bias,   da = rstd (g - mean(g) - n mean(g n)) where g = dy gain,
  *   dgain = sum of dy n over the rows, dbias = sum of dy.
  * RMS norm: Zhang and Sennrich, 2019: the same with mean 0 and without bias, rstd = 1 / sqrt(mean(a^2) + epsilon).
+ *
+ * Behind its other inputs a norm may have b, and a bias of a: then it is that of x = a + b, or (a + bias) + b, as x is
+ * stored, and x is its last output. A gradient may have a tensor that is added to da.
  */
 #include "kernel/ref/ref.h"
 
 #include <math.h>
 #include "kernel/piece.h"
+
+/* The row that is normalised: of a, or of the sum x, which is written; b is the input behind `n` others. */
+static const real *input_row(const yoke_kernel_call *call, int n, int64_t row, int64_t width)
+{
+    const real *a = (const real *)call->in[0].data + row * width;
+    if (call->n_in <= n) {
+        return a;
+    }
+    const real *b = (const real *)call->in[n].data + row * width;
+    const float *bias = call->n_in > n + 1 ? call->in[n + 1].data : NULL;
+    real *x = (real *)call->out[call->n_out - 1].data + row * width;
+    for (int64_t d = 0; d < width; d++) {
+        float first = bias ? real_widen(a[d]) + bias[d] : real_widen(a[d]);
+        x[d] = real_round(first + real_widen(b[d]));
+    }
+    return x;
+}
 
 void YOKE_REF_NAME(layer_norm)(const yoke_kernel_call *call)
 {
@@ -18,7 +38,7 @@ void YOKE_REF_NAME(layer_norm)(const yoke_kernel_call *call)
     int64_t width = yoke_piece_columns(&call->in[0]);
     int64_t rows = yoke_piece_rows(&call->in[0]);
     for (int64_t row = 0; row < rows; row++) {
-        const real *a = (const real *)call->in[0].data + row * width;
+        const real *a = input_row(call, 3, row, width);
         real *y = (real *)call->out[0].data + row * width;
         double sum = 0.0;
         for (int64_t d = 0; d < width; d++) {
@@ -45,7 +65,7 @@ void YOKE_REF_NAME(rms_norm)(const yoke_kernel_call *call)
     int64_t width = yoke_piece_columns(&call->in[0]);
     int64_t rows = yoke_piece_rows(&call->in[0]);
     for (int64_t row = 0; row < rows; row++) {
-        const real *a = (const real *)call->in[0].data + row * width;
+        const real *a = input_row(call, 2, row, width);
         real *y = (real *)call->out[0].data + row * width;
         double squares = 0.0;
         for (int64_t d = 0; d < width; d++) {
@@ -60,7 +80,7 @@ void YOKE_REF_NAME(rms_norm)(const yoke_kernel_call *call)
 }
 
 typedef struct norm_row {
-    const real *dy, *a;
+    const real *dy, *a, *addend; /* the last may be NULL */
     const float *gain;
     double mean, rstd;
 } norm_row;
@@ -80,8 +100,15 @@ static void norm_row_grad(const norm_row *row, double dy_mean_weight, int64_t wi
     for (int64_t d = 0; d < width; d++) {
         double g = (double)real_widen(row->dy[d]) * (double)row->gain[d];
         double n = ((double)real_widen(row->a[d]) - row->mean) * row->rstd;
-        da[d] = real_round((float)(row->rstd * (g - mean_sum - n * mean_product)));
+        float gradient = (float)(row->rstd * (g - mean_sum - n * mean_product));
+        da[d] = real_round(row->addend ? gradient + real_widen(row->addend[d]) : gradient);
     }
+}
+
+/* A row of input n, or NULL if the call has fewer. */
+static const real *addend_row(const yoke_kernel_call *call, int n, int64_t row, int64_t width)
+{
+    return call->n_in > n ? (const real *)call->in[n].data + row * width : NULL;
 }
 
 void YOKE_REF_NAME(layer_norm_grad)(const yoke_kernel_call *call)
@@ -92,6 +119,7 @@ void YOKE_REF_NAME(layer_norm_grad)(const yoke_kernel_call *call)
         norm_row r = {
             .dy = (const real *)call->in[0].data + row * width,
             .a = (const real *)call->in[1].data + row * width,
+            .addend = addend_row(call, 5, row, width),
             .gain = call->in[2].data,
             .mean = (double)((const float *)call->in[3].data)[row],
             .rstd = (double)((const float *)call->in[4].data)[row],
@@ -108,6 +136,7 @@ void YOKE_REF_NAME(rms_norm_grad)(const yoke_kernel_call *call)
         norm_row r = {
             .dy = (const real *)call->in[0].data + row * width,
             .a = (const real *)call->in[1].data + row * width,
+            .addend = addend_row(call, 4, row, width),
             .gain = call->in[2].data,
             .rstd = (double)((const float *)call->in[3].data)[row],
         };

@@ -19,9 +19,38 @@ static void stream_run(const yoke_kernel_call *call, stream_kernel kernel)
     }
 }
 
+/* The same where the first operand may have a bias, NULL if not, of which element 0 belongs to `first`. */
+typedef void (*biased_kernel)(const yoke_kernel_call *call, int64_t first, int64_t end,
+                              const float *bias);
+
+/* The bias is the input behind `n` others, which may be all: the stretches are its rows, else of any size. */
+static void biased_run(const yoke_kernel_call *call, int n, biased_kernel kernel)
+{
+    bool has_bias = call->n_in > n;
+    const float *bias = has_bias ? call->in[n].data : NULL;
+    int64_t width = has_bias ? yoke_piece_elements(&call->in[n]) : GRAIN;
+    int64_t elements = yoke_piece_elements(&call->out[0]);
+    int64_t rows = width > 0 ? ceil_div(elements, width) : 0;
+    int64_t grain = grain_rows(width);
+#pragma omp parallel for schedule(static) if (rows > grain)
+    for (int64_t first = 0; first < rows; first += grain) {
+        for (int64_t row = first; row < smaller(first + grain, rows); row++) {
+            kernel(call, row * width, smaller((row + 1) * width, elements), bias);
+        }
+    }
+}
+
 static inline lanes in_get(const yoke_kernel_call *call, int operand, int64_t i, int64_t end)
 {
     return lanes_get_real((const real *)call->in[operand].data + i, end - i, 0.0f);
+}
+
+/* Elements from i on of the first operand, with their bias. */
+static inline lanes biased_get(const yoke_kernel_call *call, int64_t i, int64_t first, int64_t end,
+                               const float *bias)
+{
+    lanes a = in_get(call, 0, i, end);
+    return bias ? lanes_add(a, lanes_get(bias + (i - first), end - i, 0.0f)) : a;
 }
 
 static inline void out_put(const yoke_kernel_call *call, int operand, int64_t i, int64_t end,
@@ -50,34 +79,27 @@ void YOKE_VECTOR_NAME(add)(const yoke_kernel_call *call)
     stream_run(call, add);
 }
 
+static void add_bias(const yoke_kernel_call *call, int64_t first, int64_t end, const float *bias)
+{
+    for (int64_t i = first; i < end; i += LANES) {
+        lanes sum = biased_get(call, i, first, end, bias);
+        out_put(call, 0, i, end, call->n_in > 2 ? lanes_add(sum, in_get(call, 2, i, end)) : sum);
+    }
+}
+
 void YOKE_VECTOR_NAME(add_bias)(const yoke_kernel_call *call)
 {
-    const float *bias = call->in[1].data;
-    int64_t width = yoke_piece_elements(&call->in[1]);
-    int64_t rows = width > 0 ? yoke_piece_elements(&call->in[0]) / width : 0;
-    int64_t grain = grain_rows(width);
-#pragma omp parallel for schedule(static) if (rows > grain)
-    for (int64_t first = 0; first < rows; first += grain) {
-        for (int64_t row = first; row < smaller(first + grain, rows); row++) {
-            const real *a = (const real *)call->in[0].data + row * width;
-            real *y = (real *)call->out[0].data + row * width;
-            for (int64_t c = 0; c < width; c += LANES) {
-                lanes sum = lanes_add(lanes_get_real(a + c, width - c, 0.0f),
-                                      lanes_get(bias + c, width - c, 0.0f));
-                lanes_put_real(y + c, width - c, sum);
-            }
-        }
-    }
+    biased_run(call, 1, add_bias);
 }
 
 /* 2 sqrt(2/pi) and that times 0.044715: 2u = a (first + cubic a^2). */
 static const float gelu_first = 1.59576912160573071f;
 static const float gelu_cubic = 0.0713548162726f;
 
-static void gelu(const yoke_kernel_call *call, int64_t first, int64_t end)
+static void gelu(const yoke_kernel_call *call, int64_t first, int64_t end, const float *bias)
 {
     for (int64_t i = first; i < end; i += LANES) {
-        lanes a = in_get(call, 0, i, end);
+        lanes a = biased_get(call, i, first, end, bias);
         lanes slope = lanes_fma(lanes_mul(a, a), lanes_set(gelu_cubic), lanes_set(gelu_first));
         out_put(call, 0, i, end, lanes_mul(a, lanes_sigmoid(lanes_mul(a, slope))));
     }
@@ -85,14 +107,14 @@ static void gelu(const yoke_kernel_call *call, int64_t first, int64_t end)
 
 void YOKE_VECTOR_NAME(gelu)(const yoke_kernel_call *call)
 {
-    stream_run(call, gelu);
+    biased_run(call, 1, gelu);
 }
 
-static void gelu_grad(const yoke_kernel_call *call, int64_t first, int64_t end)
+static void gelu_grad(const yoke_kernel_call *call, int64_t first, int64_t end, const float *bias)
 {
     lanes one = lanes_set(1.0f);
     for (int64_t i = first; i < end; i += LANES) {
-        lanes a = in_get(call, 0, i, end);
+        lanes a = biased_get(call, i, first, end, bias);
         lanes dy = in_get(call, 1, i, end);
         lanes square = lanes_mul(a, a);
         lanes slope = lanes_fma(square, lanes_set(gelu_cubic), lanes_set(gelu_first));
@@ -105,7 +127,7 @@ static void gelu_grad(const yoke_kernel_call *call, int64_t first, int64_t end)
 
 void YOKE_VECTOR_NAME(gelu_grad)(const yoke_kernel_call *call)
 {
-    stream_run(call, gelu_grad);
+    biased_run(call, 2, gelu_grad);
 }
 
 /* The distribution function of the normal, and its density. */
@@ -150,23 +172,24 @@ static inline normal lanes_normal(lanes a)
     return r;
 }
 
-static void gelu_erf(const yoke_kernel_call *call, int64_t first, int64_t end)
+static void gelu_erf(const yoke_kernel_call *call, int64_t first, int64_t end, const float *bias)
 {
     for (int64_t i = first; i < end; i += LANES) {
-        lanes a = in_get(call, 0, i, end);
+        lanes a = biased_get(call, i, first, end, bias);
         out_put(call, 0, i, end, lanes_mul(a, lanes_normal(a).share));
     }
 }
 
 void YOKE_VECTOR_NAME(gelu_erf)(const yoke_kernel_call *call)
 {
-    stream_run(call, gelu_erf);
+    biased_run(call, 1, gelu_erf);
 }
 
-static void gelu_erf_grad(const yoke_kernel_call *call, int64_t first, int64_t end)
+static void gelu_erf_grad(const yoke_kernel_call *call, int64_t first, int64_t end,
+                          const float *bias)
 {
     for (int64_t i = first; i < end; i += LANES) {
-        lanes a = in_get(call, 0, i, end);
+        lanes a = biased_get(call, i, first, end, bias);
         normal n = lanes_normal(a);
         lanes slope = lanes_fma(a, n.density, n.share);
         out_put(call, 0, i, end, lanes_mul(in_get(call, 1, i, end), slope));
@@ -175,7 +198,7 @@ static void gelu_erf_grad(const yoke_kernel_call *call, int64_t first, int64_t e
 
 void YOKE_VECTOR_NAME(gelu_erf_grad)(const yoke_kernel_call *call)
 {
-    stream_run(call, gelu_erf_grad);
+    biased_run(call, 2, gelu_erf_grad);
 }
 
 static void swiglu(const yoke_kernel_call *call, int64_t first, int64_t end)

@@ -4,6 +4,27 @@
  */
 #include "kernel/vector/real.h"
 
+/* The row that is normalised: of a, or of the sum x, which is written; b is the input behind `n` others. */
+static const real *input_row(const yoke_kernel_call *call, int n, int64_t row, int64_t width)
+{
+    const real *a = (const real *)call->in[0].data + row * width;
+    if (call->n_in <= n) {
+        return a;
+    }
+    const real *b = (const real *)call->in[n].data + row * width;
+    const float *bias = call->n_in > n + 1 ? call->in[n + 1].data : NULL;
+    real *x = (real *)call->out[call->n_out - 1].data + row * width;
+    for (int64_t d = 0; d < width; d += LANES) {
+        lanes sum = lanes_get_real(a + d, width - d, 0.0f);
+        if (bias) {
+            sum = lanes_add(sum, lanes_get(bias + d, width - d, 0.0f));
+        }
+        sum = lanes_add(sum, lanes_get_real(b + d, width - d, 0.0f));
+        lanes_put_real(x + d, width - d, sum);
+    }
+    return x;
+}
+
 static float row_mean(const real *a, int64_t width)
 {
     lanes sum = lanes_set(0.0f);
@@ -32,7 +53,7 @@ void YOKE_VECTOR_NAME(layer_norm)(const yoke_kernel_call *call)
     int64_t rows = yoke_piece_rows(&call->in[0]);
 #pragma omp parallel for schedule(static) if (rows > grain_rows(width))
     for (int64_t row = 0; row < rows; row++) {
-        const real *a = (const real *)call->in[0].data + row * width;
+        const real *a = input_row(call, 3, row, width);
         real *y = (real *)call->out[0].data + row * width;
         float mean = row_mean(a, width);
         float rstd = row_rstd(a, width, mean, call->attributes->epsilon);
@@ -55,7 +76,7 @@ void YOKE_VECTOR_NAME(rms_norm)(const yoke_kernel_call *call)
     int64_t rows = yoke_piece_rows(&call->in[0]);
 #pragma omp parallel for schedule(static) if (rows > grain_rows(width))
     for (int64_t row = 0; row < rows; row++) {
-        const real *a = (const real *)call->in[0].data + row * width;
+        const real *a = input_row(call, 2, row, width);
         real *y = (real *)call->out[0].data + row * width;
         float rstd = row_rstd(a, width, 0.0f, call->attributes->epsilon);
         for (int64_t d = 0; d < width; d += LANES) {
@@ -68,7 +89,7 @@ void YOKE_VECTOR_NAME(rms_norm)(const yoke_kernel_call *call)
 }
 
 typedef struct norm_row {
-    const real *dy, *a;
+    const real *dy, *a, *addend; /* the last may be NULL */
     const float *gain;
     float mean, rstd;
     bool centred; /* the norm took off the mean */
@@ -99,8 +120,18 @@ static void norm_row_grad(const norm_row *row, int64_t width, real *da)
     for (int64_t d = 0; d < width; d += LANES) {
         lanes g = lanes_sub(scaled_get(row, d, width - d), mean_sum);
         g = lanes_sub(g, lanes_mul(normal_get(row, d, width - d), mean_product));
-        lanes_put_real(da + d, width - d, lanes_mul(g, lanes_set(row->rstd)));
+        g = lanes_mul(g, lanes_set(row->rstd));
+        if (row->addend) {
+            g = lanes_add(g, lanes_get_real(row->addend + d, width - d, 0.0f));
+        }
+        lanes_put_real(da + d, width - d, g);
     }
+}
+
+/* A row of input n, or NULL if the call has fewer. */
+static const real *addend_row(const yoke_kernel_call *call, int n, int64_t row, int64_t width)
+{
+    return call->n_in > n ? (const real *)call->in[n].data + row * width : NULL;
 }
 
 void YOKE_VECTOR_NAME(layer_norm_grad)(const yoke_kernel_call *call)
@@ -112,6 +143,7 @@ void YOKE_VECTOR_NAME(layer_norm_grad)(const yoke_kernel_call *call)
         norm_row r = {
             .dy = (const real *)call->in[0].data + row * width,
             .a = (const real *)call->in[1].data + row * width,
+            .addend = addend_row(call, 5, row, width),
             .gain = call->in[2].data,
             .mean = ((const float *)call->in[3].data)[row],
             .rstd = ((const float *)call->in[4].data)[row],
@@ -130,6 +162,7 @@ void YOKE_VECTOR_NAME(rms_norm_grad)(const yoke_kernel_call *call)
         norm_row r = {
             .dy = (const real *)call->in[0].data + row * width,
             .a = (const real *)call->in[1].data + row * width,
+            .addend = addend_row(call, 4, row, width),
             .gain = call->in[2].data,
             .rstd = ((const float *)call->in[3].data)[row],
         };
