@@ -68,6 +68,7 @@ extern "C" {
     X(INT, threads, 0, "threads", "for each rank; 0: cores / ranks, at least 1")                   \
     X(TEXT, placement, "auto", "",                                                                 \
       "cores: one for each thread; auto: likewise if they suffice and are mostly needed; none")    \
+    X(BOOL, fuse, true, "", "neighbours that only pass memory to each other run as one kernel")    \
     X(TEXT, kernels, "auto", "", "auto, or one kernel set: ref")                                   \
     X(TEXT, ranks, "processes", "", "processes or threads")                                        \
     X(REAL, timeout_s, 600.0, "s", "a rank that waits longer than this calls the run hung")        \

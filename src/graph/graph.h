@@ -98,6 +98,9 @@ double yoke_graph_recompute_flops(const yoke_graph *graph, int block);
 /* Stores activations in bf16 where operators allow it: narrow.c. Once a graph, before its layouts. */
 void yoke_graph_narrow(yoke_graph *graph);
 
+/* Joins neighbours that only pass memory to each other: fuse.c. Once a graph, after its layouts. */
+void yoke_graph_fuse(yoke_graph *graph);
+
 /* Keeps a value to the end of the step and gives it to whoever asks. */
 void yoke_graph_keep(yoke_graph *graph, yoke_value value);
 

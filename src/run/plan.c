@@ -133,6 +133,9 @@ static yoke_status build_programs(yoke_session *session, yoke_session_use use, l
     config.balance_context = config.balance_context && use != YOKE_USE_LOGITS;
     yoke_policies policies = yoke_policies_choose(&config);
     YOKE_TRY(yoke_layout_infer(plan->graph, &session->mesh, &policies));
+    if (config.fuse) {
+        yoke_graph_fuse(plan->graph);
+    }
     YOKE_TRY(yoke_graph_verify(plan->graph));
     yoke_program_request request = {
         .graph = plan->graph,
