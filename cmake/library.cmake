@@ -6,7 +6,7 @@ list(FILTER library_sources EXCLUDE REGEX "/src/cli/|/src/kernel/vector/")
 file(GLOB vector_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernel/vector/*.c)
 
 # Sources whose operands may be bf16, which are compiled once more for them (src/kernel/real.h).
-set(is_narrow "/(attention[a-z_]*|columns|convert|dispatch|dropout|elementwise|embedding|jitter|loss|norm|rope|router)\\.c$")
+set(is_narrow "/(attention[a-z_]*|cast|columns|convert|dispatch|dropout|elementwise|embedding|jitter|loss|norm|rope|router)\\.c$")
 set(ref_narrow_sources ${library_sources})
 list(FILTER ref_narrow_sources INCLUDE REGEX "/src/kernel/ref/")
 list(FILTER ref_narrow_sources INCLUDE REGEX ${is_narrow})

@@ -233,6 +233,8 @@ static const op_case rows[] = {
      "nnunu",
      .updates = 7,
      .tolerance = EXACT},
+    {YOKE_OP_CAST, {"btd"}, {"btd"}, "n", .accumulates = true, .tolerance = EXACT},
+    {YOKE_OP_CAST, {"vd", "vd"}, {"vd"}, "nn", .tolerance = EXACT},
     {YOKE_OP_CONVERT, {"btd"}, {"btd"}, "n", .tolerance = EXACT},
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };

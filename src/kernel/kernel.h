@@ -15,7 +15,7 @@
 typedef struct yoke_tensor {
     void *data; /* aligned to 64 bytes; may be NULL when empty */
     yoke_shard shard;
-    yoke_dtype dtype; /* only matrix products read it: each other kernel is of one type */
+    yoke_dtype dtype; /* read by those that mix types: yoke_op_def */
 } yoke_tensor;
 
 typedef struct yoke_kernel_call {

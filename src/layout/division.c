@@ -61,15 +61,16 @@ static int add_letter(const yoke_graph *graph, const yoke_node *node, const yoke
     return n + 1;
 }
 
-/* Where parameters are stored in pieces, their gradients are summed and read in pieces, of whatever
- * dim. */
+/* Where parameters are stored in pieces, they are rounded, and their gradients are summed and read, in
+ * pieces, of whatever dim. */
 static int add_stored_letters(const yoke_graph *graph, const yoke_node *node,
                               const yoke_parts *parts, yoke_division *list, int n)
 {
     bool stored = parts->policy->storing != YOKE_STORE_WHOLE;
     for (int i = 0; stored && i < node->n_in; i++) {
         bool gradient = yoke_value_parameter(graph, node->in[i]) != YOKE_NO_VALUE;
-        for (const char *c = gradient ? node->in_rule[i] : ""; *c; c++) {
+        bool in_pieces = gradient || node->op == YOKE_OP_CAST;
+        for (const char *c = in_pieces ? node->in_rule[i] : ""; *c; c++) {
             n = add_letter(graph, node, parts, *c, list, n);
         }
     }

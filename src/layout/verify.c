@@ -5,9 +5,11 @@
 static bool division_fits(const yoke_graph *graph, const yoke_node *node,
                           const yoke_division *division, int axis)
 {
+    unsigned lends = yoke_op_get(node->op)->lends;
     for (int i = 0; i < node->n_in; i++) {
-        if (yoke_node_reads(node, i) && graph->values[node->in[i]].layout.place[axis] !=
-                                            yoke_division_input(division, node, i)) {
+        bool read = yoke_node_reads(node, i) && !yoke_mask_has(lends, i);
+        if (read && graph->values[node->in[i]].layout.place[axis] !=
+                        yoke_division_input(division, node, i)) {
             return false;
         }
     }

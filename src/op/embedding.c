@@ -43,6 +43,8 @@ const yoke_op_def yoke_op_embedding = {
     .whole = "$",
     .stream = true,
     .gradient = gradient,
+    .mixes = true,
+    .narrow_in = 1 << 0,
     .narrow_out = 1 << 0,
 };
 

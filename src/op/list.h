@@ -61,6 +61,7 @@
     X(SUM, sum)                               /* a[n] -> scalar, in ascending order */             \
     X(ADAMW_CONTROL, adamw_control) /* norm_squares, n_valid, applied (inout) -> control[8] */     \
     X(ADAMW, adamw) /* parameter (inout), first (inout), second (inout), gradient, control -> */   \
+    X(CAST, cast)   /* a, storage of y or not -> y: a in the type of y */                          \
     X(CONVERT, convert) /* a -> y: a redistribution along one axis; the local ones have a kernel */
 
 typedef enum yoke_op {

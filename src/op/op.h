@@ -23,6 +23,7 @@ typedef struct yoke_op_def {
     /* Masks of inputs: written in place; named only so that gradients find them; of which the first
      * output may take the storage, where the shapes are equal. */
     unsigned updates, unread, reuses;
+    unsigned lends; /* of the last: those that are there for nothing else */
 
     /* Masks of inputs and outputs that may be stored in bf16: all of a node's in the same type,
      * unless the operator mixes. The others are always f32. */

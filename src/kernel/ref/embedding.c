@@ -1,12 +1,18 @@
 /*
  * Embedding: y[b,t,:] = table[ids[b,t],:], and its gradient dtable[v,:] = sum of dy over the tokens with id v.
  *
- * The table may be a shard of rows. An id outside of it gives a row of zeros, so the sum over the shards is the whole.
+ * The table has a type of its own, and may be a shard of rows. An id outside of it gives a row of zeros, so the sum over the shards is the whole.
  * Tokens are added in ascending order.
  */
 #include "kernel/ref/ref.h"
 
 #include "kernel/piece.h"
+
+static float table_element(const yoke_tensor *table, int64_t i)
+{
+    return table->dtype == YOKE_BF16 ? real_widen(((const real *)table->data)[i])
+                                     : ((const float *)table->data)[i];
+}
 
 void YOKE_REF_NAME(embedding)(const yoke_kernel_call *call)
 {
@@ -19,7 +25,7 @@ void YOKE_REF_NAME(embedding)(const yoke_kernel_call *call)
         int64_t row = ids[i] - table->shard.offset[0];
         bool is_here = row >= 0 && row < table->shard.extent[0];
         for (int64_t d = 0; d < width; d++) {
-            float element = is_here ? ((const float *)table->data)[row * width + d] : 0.0f;
+            float element = is_here ? table_element(table, row * width + d) : 0.0f;
             y[i * width + d] = real_round(element);
         }
     }

@@ -53,6 +53,7 @@
     X(ROW_PICK, row_pick)                                                                          \
     X(CROSS_ENTROPY, cross_entropy)                                                                \
     X(CROSS_ENTROPY_GRAD, cross_entropy_grad)                                                      \
+    X(CAST, cast)                                                                                  \
     X(CONVERT, convert)
 
 #define YOKE_REF_DECLARE(upper, lower) void yoke_ref_##lower(const yoke_kernel_call *call);

@@ -6,6 +6,13 @@
 
 enum { STRIP = 64 }; /* columns of the gradient in a unit of work */
 
+/* Up to 16 elements of the table, which has a type of its own. */
+static inline lanes table_get(const yoke_tensor *table, int64_t at, int64_t n)
+{
+    return table->dtype == YOKE_BF16 ? lanes_get_real((const real *)table->data + at, n, 0.0f)
+                                     : lanes_get((const float *)table->data + at, n, 0.0f);
+}
+
 void YOKE_VECTOR_NAME(embedding)(const yoke_kernel_call *call)
 {
     const yoke_tensor *table = &call->in[0];
@@ -17,9 +24,9 @@ void YOKE_VECTOR_NAME(embedding)(const yoke_kernel_call *call)
         real *y = (real *)call->out[0].data + i * width;
         int64_t row = ids[i] - table->shard.offset[0];
         bool is_here = row >= 0 && row < table->shard.extent[0];
-        const float *from = is_here ? (const float *)table->data + row * width : NULL;
         for (int64_t d = 0; d < width; d += LANES) {
-            lanes element = from ? lanes_get(from + d, width - d, 0.0f) : lanes_set(0.0f);
+            lanes element =
+                is_here ? table_get(table, row * width + d, width - d) : lanes_set(0.0f);
             lanes_put_real(y + d, width - d, element);
         }
     }

@@ -58,7 +58,8 @@
     X(COMBINE_GRAD, combine_grad)                                                                  \
     X(ROW_MAX, row_max)                                                                            \
     X(ROW_SUM_EXP, row_sum_exp)                                                                    \
-    X(CROSS_ENTROPY_GRAD, cross_entropy_grad)
+    X(CROSS_ENTROPY_GRAD, cross_entropy_grad)                                                      \
+    X(CAST, cast)
 
 #define YOKE_VECTOR_DECLARE(upper, lower)                                                          \
     void YOKE_VECTOR_PASTE(YOKE_ISA, lower)(const yoke_kernel_call *call);
