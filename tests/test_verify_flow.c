@@ -165,19 +165,35 @@ static blame unknown_buffer(void)
     return (blame){0, -1, "names an opcode, node, transfer or buffer"};
 }
 
-static blame dropped_sum(void)
+/* The kernel that adds the last micro-batch to the gradient of a bias. */
+static int64_t find_last_sum(void)
 {
-    int64_t rows = find_kernel(0, YOKE_OP_SUM_ROWS, 0);
-    yoke_buffer *sum = output(0, rows);
-    const char *tensor = name_of(sum->value);
-    int64_t last = rows;
+    int64_t rows = find_kernel(0, YOKE_OP_SUM_ROWS, 0), last = rows;
     for (int64_t i = rows; i < program(0)->n_instructions; i++) {
         bool writes = at(0, i)->opcode == YOKE_OPCODE_KERNEL && at(0, i)->n_out > 0;
-        last = writes && output(0, i) == sum ? i : last;
+        last = writes && output(0, i) == output(0, rows) ? i : last;
     }
     assert_true(last > rows);
+    return last;
+}
+
+static blame dropped_sum(void)
+{
+    int64_t last = find_last_sum(), start = last;
+    const yoke_buffer *sum = output(0, last);
+    while (at(0, start)->opcode != YOKE_OPCODE_COLLECTIVE ||
+           program(0)->buffers[transfer_at(0, start)->in].root != sum->root) {
+        start++;
+    }
     drop(0, last);
-    return (blame){0, -1, tensor};
+    return (blame){0, start - 1, name_of(sum->value)};
+}
+
+static blame repeated_sum(void)
+{
+    int64_t last = find_last_sum();
+    insert_copy(0, last);
+    return (blame){0, -1, name_of(output(0, last)->value)};
 }
 
 static blame forgotten_accumulation(void)
@@ -269,7 +285,8 @@ static void test_spoiled_flow(void **state)
         {"wrong output", &p, wrong_output, "writes h.0.wq instead of h.0.matmul"},
         {"missing input", &p, missing_input, "of which this rank has no buffer"},
         {"unknown buffer", &p, unknown_buffer, "that is not there"},
-        {"dropped sum", &p, dropped_sum, "is a sum over 2 micro-batches, but 1 are added"},
+        {"dropped sum", &p, dropped_sum, "after 1 of its 2 micro-batches"},
+        {"repeated sum", &p, repeated_sum, "is a sum over 2 micro-batches, but 3 are added"},
         {"forgotten accumulation", &p, forgotten_accumulation, "anew, which loses"},
         {"early accumulation", &p, early_accumulation, "which was never written"},
         {"missing update", &p, missing_update, "which nothing updates in the step"},

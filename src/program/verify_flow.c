@@ -65,6 +65,22 @@ static yoke_status check_in_place(const yoke_flow *flow, const yoke_instruction 
     return YOKE_OK;
 }
 
+/* A sum over micro-batches is read once the last of them is in it: a copy of less would be in good
+ * order everywhere else. */
+static yoke_status read_whole(yoke_flow *flow, int buffer)
+{
+    yoke_value value = flow->program->buffers[buffer].value;
+    int n_sums = flow->verify->set->schedule.n_microbatches;
+    const yoke_hold *hold = &flow->hold[buffer];
+    if (graph_of(flow)->values[value].kind == YOKE_VALUE_ACCUMULATOR &&
+        hold->state == YOKE_HOLD_VALUE && hold->n_writes < n_sums) {
+        yoke_verify_text a;
+        return FLOW_FAIL(flow, "reads %s after %d of its %d micro-batches",
+                         tensor(flow, buffer, &a), hold->n_writes, n_sums);
+    }
+    return yoke_flow_read(flow, buffer);
+}
+
 static yoke_status run_inputs(yoke_flow *flow, const yoke_instruction *at)
 {
     const yoke_node *node = node_of(flow, at);
@@ -72,7 +88,7 @@ static yoke_status run_inputs(yoke_flow *flow, const yoke_instruction *at)
     unsigned updates = node ? yoke_op_get(node->op)->updates : 0;
     for (int i = 0; i < at->n_in; i++) {
         if (in[i] != YOKE_NO_BUFFER && (!node || yoke_node_reads(node, i))) {
-            YOKE_TRY(yoke_flow_read(flow, in[i]));
+            YOKE_TRY(read_whole(flow, in[i]));
         }
     }
     for (int i = 0; i < at->n_in; i++) {
@@ -139,7 +155,7 @@ static yoke_status take_over(yoke_flow *flow, int buffer)
     if (!fits) {
         return YOKE_OK;
     }
-    YOKE_TRY(yoke_flow_read(flow, holder));
+    YOKE_TRY(read_whole(flow, holder));
     return yoke_flow_write(flow, buffer, YOKE_HOLD_VALUE);
 }
 
@@ -157,7 +173,7 @@ static yoke_status run_start(yoke_flow *flow, const yoke_instruction *at)
         YOKE_TRY(take_over(flow, transfer->in));
     }
     if (transfer->in != YOKE_NO_BUFFER) {
-        YOKE_TRY(yoke_flow_read(flow, transfer->in));
+        YOKE_TRY(read_whole(flow, transfer->in));
     }
     if (transfer->in != YOKE_NO_BUFFER && !in_place) {
         flow->hold[transfer->in].n_senders++;
