@@ -28,7 +28,10 @@ extern "C" {
       "along cp with gather or ring: each rank has an early and a late chunk of every sequence, "  \
       "so that causal attention costs all the same")                                               \
     X(TEXT, dtype, "f32", "",                                                                      \
-      "of activations: f32 or bf16; parameters, their gradients and the optimizer stay f32")       \
+      "of activations, and of weights that are gathered: f32 or bf16; parameters, their "          \
+      "gradients and the optimizer stay f32")                                                      \
+    X(TEXT, reduce_dtype, "f32", "",                                                               \
+      "of gradients while they are summed over ranks: f32 or bf16, which moves half the bytes")    \
     X(TEXT, matmul, "auto", "",                                                                    \
       "products of bf16: in f32 or bf16; auto: a measurement at start finds the faster")           \
     X(TEXT, recompute, "none", "",                                                                 \

@@ -156,7 +156,8 @@ typedef struct yoke_parity_bounds {
     double grad, loss, weights; /* relative; the norm's is that of gradients */
 } yoke_parity_bounds;
 
-/* Those of the config's dtype: a bf16 number has 8 bits, so one rounding is off by up to 2^-9. */
+/* Those of the config's types: a bf16 number has 8 bits, so one rounding is off by up to 2^-9; what is
+ * gathered or summed over ranks is rounded where one rank rounds nothing. */
 yoke_parity_bounds yoke_parity_bounds_of(const yoke_config *config);
 
 /* Runs the mesh and one rank from the same config for `steps` steps and compares: gradients before

@@ -249,6 +249,8 @@ static yoke_published_list compare(const yoke_setup *setup, yoke_arena *arena)
         .set = yoke_session_programs(setup->session),
         .policies = &policies,
         .recompute = setup->run.config.recompute,
+        .dtype = setup->run.config.dtype,
+        .reduce_dtype = setup->run.config.reduce_dtype,
         .arena = arena,
     });
 }

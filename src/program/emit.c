@@ -33,7 +33,8 @@ static yoke_buffer_kind kind_of(const yoke_value_info *info)
     if (info->gathered_of != YOKE_NO_VALUE) {
         return YOKE_BUFFER_GATHERED;
     }
-    bool gradient = info->gradient_of != YOKE_NO_VALUE;
+    /* What travels in bf16 is a copy of a gradient, soon widened. */
+    bool gradient = info->gradient_of != YOKE_NO_VALUE && info->dtype == YOKE_F32;
     bool lasts = info->kind == YOKE_VALUE_ACCUMULATOR || info->kind == YOKE_VALUE_STEP;
     return gradient && lasts ? YOKE_BUFFER_GRADS : YOKE_BUFFER_SCRATCH;
 }

@@ -104,10 +104,40 @@ static bool starts_gathering(const yoke_program *program, const yoke_instruction
            program->buffers[program->transfers[at->transfer].out].kind == YOKE_BUFFER_GATHERED;
 }
 
+/* True if the instruction rounds what the transfer sends, once a step. */
+static bool rounds_for(const yoke_lowering *low, const yoke_instruction *at,
+                       const yoke_program_transfer *t)
+{
+    return at->opcode == YOKE_OPCODE_KERNEL && at->region == YOKE_REGION_TAIL &&
+           low->graph->nodes[at->node].op == YOKE_OP_CAST &&
+           shares(low->program, low->program->operands[at->operands + at->n_in], t->in);
+}
+
+/* Instruction `index - 1`, which rounds, and the start behind it. What a rank sends rounded is a copy
+ * that lives as long as the transfer. */
+static void round_and_start_early(yoke_lowering *low, int64_t index)
+{
+    yoke_program *program = low->program;
+    const yoke_instruction *rounding = &program->instructions[index - 1];
+    yoke_program_transfer both = program->transfers[program->instructions[index].transfer];
+    both.out = both.in;
+    both.in = program->operands[rounding->operands];
+    int64_t to = index - 1;
+    while (to > 0 && !disturbs(low, &program->instructions[to - 1], &both)) {
+        to--;
+    }
+    move(program, index - 1, to);
+    move(program, index, to + 1);
+}
+
 static void start_early(yoke_lowering *low, int64_t index)
 {
     yoke_program *program = low->program;
     const yoke_program_transfer *t = &program->transfers[program->instructions[index].transfer];
+    if (index > 0 && rounds_for(low, &program->instructions[index - 1], t)) {
+        round_and_start_early(low, index);
+        return;
+    }
     bool free = t->in == t->out || lasts(program, t->out);
     int64_t limit = free ? 0 : one_block_away(program, index, -1);
     int64_t to = index;
@@ -120,6 +150,12 @@ static void start_early(yoke_lowering *low, int64_t index)
     move(program, index, to);
 }
 
+/* A sum over micro-batches, of what has come as it is or rounded. */
+static bool is_sum(yoke_op op)
+{
+    return op == YOKE_OP_ADD || op == YOKE_OP_CAST;
+}
+
 /* The sum to which the instruction after a wait adds what has come, if it does nothing else; or
  * YOKE_NO_BUFFER. */
 static int sum_behind(const yoke_lowering *low, int64_t wait, const yoke_program_transfer *t)
@@ -127,7 +163,7 @@ static int sum_behind(const yoke_lowering *low, int64_t wait, const yoke_program
     const yoke_program *program = low->program;
     const yoke_instruction *at = &program->instructions[wait + 1];
     bool adds = wait + 1 < program->n_instructions && at->opcode == YOKE_OPCODE_KERNEL &&
-                low->graph->nodes[at->node].op == YOKE_OP_ADD && at->n_in == 1;
+                is_sum(low->graph->nodes[at->node].op) && at->n_in == 1;
     const int *operands = adds ? program->operands + at->operands : NULL;
     bool these = adds && operands[0] == t->out && lasts(program, operands[1]);
     return these ? operands[1] : YOKE_NO_BUFFER;

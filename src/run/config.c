@@ -160,6 +160,7 @@ static yoke_status check_names(const yoke_config *config)
     yoke_kernel kernels[YOKE_N_OPS];
     YOKE_TRY(check_name("ranks", config->ranks, homes, COUNT(homes)));
     YOKE_TRY(check_name("dtype", config->dtype, dtypes, COUNT(dtypes)));
+    YOKE_TRY(check_name("reduce_dtype", config->reduce_dtype, dtypes, COUNT(dtypes)));
     YOKE_TRY(check_name("matmul", config->matmul, matmuls, COUNT(matmuls)));
     YOKE_TRY(check_name("context_parallel", config->context_parallel, contexts, COUNT(contexts)));
     YOKE_TRY(check_name("placement", config->placement, placements, COUNT(placements)));
@@ -297,6 +298,8 @@ int yoke_config_find_idle(const yoke_config *config, const yoke_config_place *pl
     const yoke_config usual = yoke_config_default();
     const int *size = place->mesh.size;
     bool other_context = strcmp(config->context_parallel, usual.context_parallel) != 0;
+    bool other_reduction = strcmp(config->reduce_dtype, usual.reduce_dtype) != 0;
+    bool in_stages = place->mesh.size[YOKE_AXIS_PP] == yoke_mesh_n_ranks(&place->mesh);
     const struct {
         bool holds;
         const char *text;
@@ -309,6 +312,9 @@ int yoke_config_find_idle(const yoke_config *config, const yoke_config_place *pl
          "context_parallel has no effect: it is along cp, and the mesh has none"},
         {config->balance_context && size[YOKE_AXIS_CP] == 1,
          "balance_context has no effect: it is along cp, and the mesh has none"},
+        {other_reduction && in_stages, "reduce_dtype has no effect: no gradient is summed over "
+                                       "ranks, but of a table in two stages, "
+                                       "always in f32"},
         {size[YOKE_AXIS_EP] > 1 && !place->has_experts,
          "ep does as dp does: it divides experts, and the model has none"},
         {config->mask_rate != usual.mask_rate && !place->masks_tokens,

@@ -28,8 +28,8 @@ typedef struct comparison {
 
 yoke_parity_bounds yoke_parity_bounds_of(const yoke_config *config)
 {
-    if (strcmp(config->dtype, "bf16") == 0) {
-        return (yoke_parity_bounds){.grad = 2e-2, .loss = 1e-3, .weights = 2e-2};
+    if (strcmp(config->dtype, "bf16") == 0 || strcmp(config->reduce_dtype, "bf16") == 0) {
+        return (yoke_parity_bounds){.grad = 2e-2, .loss = 1e-3, .weights = 4e-2};
     }
     return (yoke_parity_bounds){
         .grad = YOKE_PARITY_GRAD, .loss = YOKE_PARITY_LOSS, .weights = YOKE_PARITY_WEIGHTS};

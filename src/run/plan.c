@@ -2,6 +2,7 @@
 #include <string.h>
 #include "base/memory.h"
 #include "layout/infer.h"
+#include "layout/travel.h"
 #include "program/stash.h"
 #include "run/budget.h"
 #include "run/session.h"
@@ -50,6 +51,11 @@ static void recompute(yoke_graph *graph, levels wanted)
     yoke_graph_recompute(graph, choice);
 }
 
+static bool is_bf16(const char *dtype)
+{
+    return strcmp(dtype, "bf16") == 0;
+}
+
 static yoke_status build_graph(yoke_session *session, yoke_session_use use, levels wanted,
                                yoke_graph *graph)
 {
@@ -76,7 +82,7 @@ static yoke_status build_graph(yoke_session *session, yoke_session_use use, leve
         YOKE_TRY(yoke_graph_optimize(graph, &optimizer));
         recompute(graph, wanted);
     }
-    if (strcmp(config->dtype, "bf16") == 0) {
+    if (is_bf16(config->dtype)) {
         yoke_graph_narrow(graph);
     }
     return yoke_graph_verify(graph);
@@ -120,6 +126,19 @@ static yoke_status check_alike(const yoke_session *session, const yoke_graph *gr
                              (long long)train->n_parameters);
 }
 
+/* What weights and gradients are stored in while they travel. */
+static yoke_status choose_travel(const yoke_config *config, const yoke_policies *policies,
+                                 yoke_graph *graph)
+{
+    if (is_bf16(config->dtype)) {
+        yoke_travel_weights(graph);
+    }
+    if (is_bf16(config->reduce_dtype)) {
+        yoke_travel_gradients(graph);
+    }
+    return yoke_layout_verify(graph, policies);
+}
+
 static yoke_status build_programs(yoke_session *session, yoke_session_use use, levels wanted,
                                   yoke_session_plan *plan)
 {
@@ -133,6 +152,7 @@ static yoke_status build_programs(yoke_session *session, yoke_session_use use, l
     config.balance_context = config.balance_context && use != YOKE_USE_LOGITS;
     yoke_policies policies = yoke_policies_choose(&config);
     YOKE_TRY(yoke_layout_infer(plan->graph, &session->mesh, &policies));
+    YOKE_TRY(choose_travel(&config, &policies, plan->graph));
     if (config.fuse) {
         yoke_graph_fuse(plan->graph);
     }

@@ -142,11 +142,17 @@ static void add_state(const yoke_published_request *request, yoke_published_list
 /* --- Traffic ---------------------------------------------------------------------------------- */
 
 typedef struct formula {
-    double elements; /* received in a step, by all ranks; NaN: none applies */
+    double bytes; /* received in a step, by all ranks; NaN: none applies */
     const char *text, *source;
 } formula;
 
-static const formula no_formula = {.elements = (double)NAN, .text = "", .source = ""};
+static const formula no_formula = {.bytes = (double)NAN, .text = "", .source = ""};
+
+/* Bytes of an element, by a key of the config; without one float32. */
+static double element_bytes(const char *dtype)
+{
+    return dtype && strcmp(dtype, "bf16") == 0 ? 2 : 4;
+}
 
 static int n_layers(const yoke_published_request *request)
 {
@@ -188,7 +194,8 @@ static formula inner_parts(const yoke_published_request *request, int axis)
     double n_halves = both ? 2 : 1;
     int n = request->set->mesh.size[axis];
     return (formula){
-        .elements = (in_pieces ? 5 : 4) * n_halves * stream_elements(request->set->graph) * (n - 1),
+        .bytes = element_bytes(request->dtype) * (in_pieces ? 5 : 4) * n_halves *
+                 stream_elements(request->set->graph) * (n - 1),
         .text = texts[both][in_pieces],
         .source = in_pieces ? "Korthikanti et al. 2022" : "Narayanan et al. 2021",
     };
@@ -201,19 +208,19 @@ static formula sequences(const yoke_published_request *request, int axis)
 {
     const char *compute = request->policies->axis[axis].compute;
     int n = request->set->mesh.size[axis];
-    double keys = key_elements(request);
+    double unit = element_bytes(request->dtype), keys = key_elements(request);
     if (strchr(compute, 'h')) {
-        return (formula){.elements =
-                             4 * (keys + stream_elements(request->set->graph)) * (n - 1) / n,
+        return (formula){.bytes =
+                             unit * 4 * (keys + stream_elements(request->set->graph)) * (n - 1) / n,
                          .text = "4bs(h+k)(n-1)/nn a layer",
                          .source = "Jacobs et al. 2023"};
     }
     if (strchr(compute, 's')) {
-        return (formula){.elements = keys * (6 * n - 4),
+        return (formula){.bytes = unit * keys * (6 * n - 4),
                          .text = "bsk(6n-4)/n a layer",
                          .source = "Liu et al. 2023"};
     }
-    return (formula){.elements = 6 * keys * (n - 1),
+    return (formula){.bytes = unit * 6 * keys * (n - 1),
                      .text = "6bsk(n-1)/n a layer",
                      .source = "Dubey et al. 2024"};
 }
@@ -227,7 +234,7 @@ static formula layers(const yoke_published_request *request, int axis)
     } else if (strchr(policy->stream, 't')) {
         f = sequences(request, axis);
     }
-    f.elements *= (double)n_layers(request) * request->set->schedule.n_microbatches;
+    f.bytes *= (double)n_layers(request) * request->set->schedule.n_microbatches;
     return f;
 }
 
@@ -248,17 +255,21 @@ static double copies(const yoke_published_request *request, int axis, yoke_value
     return n;
 }
 
-/* Passes of all parameters over an axis in a step: a gather or a scatter is one, a sum is two. */
-static double passes(const yoke_policy *policy, bool trained, int n_microbatches)
+/* Bytes of one element that go over an axis in a step: a gather or a scatter is a pass, a sum is two. */
+static double passed_bytes(const yoke_published_request *request, const yoke_policy *policy,
+                           bool trained)
 {
+    double n_microbatches = request->set->schedule.n_microbatches;
+    double gathered = element_bytes(request->dtype);
+    double reduced = trained ? element_bytes(request->reduce_dtype) : 0;
     double often = policy->scatters_early ? n_microbatches : 1;
     switch (policy->storing) {
     case YOKE_STORE_WHOLE:
-        return trained ? 2 : 0;
+        return 2 * reduced;
     case YOKE_STORE_GATHER_FOR_STEP:
-        return 1 + (trained ? often : 0);
+        return gathered + often * reduced;
     case YOKE_STORE_GATHER_FOR_USE:
-        return 2 * n_microbatches + (trained ? often : 0);
+        return 2 * n_microbatches * gathered + often * reduced;
     }
     return 0;
 }
@@ -286,7 +297,7 @@ static formula parameters(const yoke_published_request *request, int axis)
 {
     const yoke_policy *policy = &request->policies->axis[axis];
     const yoke_graph *graph = request->set->graph;
-    double elements = 0;
+    double bytes = 0;
     if (shares_gathers(request, axis)) {
         return no_formula;
     }
@@ -297,13 +308,13 @@ static formula parameters(const yoke_published_request *request, int axis)
         if (stays && (info->layout.place[axis] >= 0 || !yoke_published_divides_tokens(policy))) {
             continue;
         }
-        elements += (double)yoke_shape_elements(&info->shape) * copies(request, axis, parameter) *
-                    passes(policy, !info->frozen, request->set->schedule.n_microbatches);
+        bytes += (double)yoke_shape_elements(&info->shape) * copies(request, axis, parameter) *
+                 passed_bytes(request, policy, !info->frozen);
     }
-    if (elements == 0) {
+    if (bytes == 0) {
         return no_formula;
     }
-    return (formula){.elements = elements * (request->set->mesh.size[axis] - 1),
+    return (formula){.bytes = bytes * (request->set->mesh.size[axis] - 1),
                      .text = parameters_formula(policy),
                      .source = "Rajbhandari et al. 2020"};
 }
@@ -318,8 +329,9 @@ static formula boundaries(const yoke_published_request *request)
     }
     double n_whole = (double)request->set->n_ranks / request->set->mesh.size[YOKE_AXIS_PP] /
                      yoke_published_stream_parts(request);
-    return (formula){.elements = 2.0 * n * stream_elements(request->set->graph) * n_whole *
-                                 schedule->n_microbatches,
+    return (formula){.bytes = element_bytes(request->dtype) * 2.0 * n *
+                              stream_elements(request->set->graph) * n_whole *
+                              schedule->n_microbatches,
                      .text = "bsh a boundary, direction",
                      .source = "Narayanan et al. 2021"};
 }
@@ -355,7 +367,7 @@ static void add_traffic(const yoke_published_request *request, yoke_published_li
             if (request->set->mesh.size[axis] > 1) {
                 f = formula_of(request, axis, (yoke_traffic)part);
             }
-            if (plan == 0 && isnan(f.elements)) {
+            if (plan == 0 && isnan(f.bytes)) {
                 continue;
             }
             yoke_published_add(list, request->arena,
@@ -364,7 +376,7 @@ static void add_traffic(const yoke_published_request *request, yoke_published_li
                                                 .stage = -1,
                                                 .axis = axis,
                                                 .plan = plan,
-                                                .published = 4 * f.elements,
+                                                .published = f.bytes,
                                                 .formula = f.text,
                                                 .source = f.source});
         }

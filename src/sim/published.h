@@ -27,8 +27,8 @@ typedef struct yoke_published {
 typedef struct yoke_published_request {
     const yoke_program_set *set;
     const yoke_policies *policies;
-    const char *recompute; /* the key of the config */
-    yoke_arena *arena;     /* for the rows and their texts */
+    const char *recompute, *dtype, *reduce_dtype; /* keys of the config; types NULL: f32 */
+    yoke_arena *arena;                            /* for the rows and their texts */
 } yoke_published_request;
 
 typedef struct yoke_published_list {

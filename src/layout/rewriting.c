@@ -1,0 +1,51 @@
+/* What the passes of travel.h share: a list of nodes written anew, and casts in it. */
+#include "layout/travel.h"
+
+yoke_rewriting yoke_rewriting_begin(yoke_graph *graph)
+{
+    YOKE_ASSERT(graph->has_layouts);
+    yoke_rewriting r = {.graph = graph, .old = graph->nodes, .n_old = graph->n_nodes};
+    graph->nodes = NULL;
+    graph->n_nodes = graph->nodes_capacity = 0;
+    return r;
+}
+
+yoke_value yoke_rewriting_value_add(yoke_graph *graph, yoke_value like, yoke_dtype dtype)
+{
+    yoke_value_info info = graph->values[like];
+    info.dtype = dtype;
+    info.stream = info.output = false;
+    return yoke_graph_value_add(graph, &info);
+}
+
+static void append(yoke_graph *graph, const yoke_value *in, int n_in, yoke_value out,
+                   const yoke_node *at)
+{
+    yoke_node cast = {
+        .op = YOKE_OP_CAST,
+        .region = at->region,
+        .block = at->block,
+        .n_in = n_in,
+        .n_out = 1,
+        .in = YOKE_ARENA_NEW(graph->arena, yoke_value, n_in),
+        .in_rule = YOKE_ARENA_NEW(graph->arena, const char *, n_in),
+        .out = {out, YOKE_NO_VALUE, YOKE_NO_VALUE},
+        .out_rule = {yoke_arena_copy_text(graph->arena, graph->values[out].dims)},
+    };
+    for (int i = 0; i < n_in; i++) {
+        cast.in[i] = in[i];
+        cast.in_rule[i] = cast.out_rule[0];
+    }
+    yoke_graph_node_append(graph, &cast);
+}
+
+void yoke_rewriting_cast(yoke_graph *graph, yoke_value in, yoke_value out, const yoke_node *at)
+{
+    append(graph, &in, 1, out, at);
+}
+
+void yoke_rewriting_cast_into(yoke_graph *graph, const yoke_value in_lender[2], yoke_value out,
+                              const yoke_node *at)
+{
+    append(graph, in_lender, 2, out, at);
+}
