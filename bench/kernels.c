@@ -376,12 +376,7 @@ static double copy_rate(void)
 int main(int argc, char **argv)
 {
     yoke_kernel_threads_set(argc > 1 ? (int)strtol(argv[1], NULL, 10) : yoke_kernel_threads_get());
-    float *scratch = yoke_block_alloc(sizeof(float) * 3 * N * N);
-    if (!scratch) {
-        return 1;
-    }
-    const double rates[2] = {copy_rate(), yoke_kernel_matmul_rate(N, 1.0, scratch)};
-    yoke_block_free(scratch);
+    const double rates[2] = {copy_rate(), yoke_kernel_matmul_rate(N, 1.0)};
     printf("%d threads: copy %.1f GB/s, matrix product %.1f GFLOP/s\n\n", yoke_kernel_threads_get(),
            rates[0] * 1e-9, rates[1] * 1e-9);
     for (size_t i = 0; i < sizeof benches / sizeof benches[0]; i++) {

@@ -200,16 +200,19 @@ static yoke_status time_product(const bench_product *product, yoke_kernel own, d
     const yoke_attributes attributes = {.contraction = product->contraction};
     const yoke_tensor in[] = {tensor_create(&product->shape[0]), tensor_create(&product->shape[1])};
     const yoke_tensor out = tensor_create(&product->shape[2]);
-    const yoke_kernel_call call = {
+    yoke_kernel_call call = {
         .in = in, .out = &out, .n_in = 2, .n_out = 1, .attributes = &attributes};
+    call.scratch = yoke_block_alloc(
+        yoke_kernel_scratch_bytes(YOKE_OP_MATMUL, &call, yoke_kernel_threads_get()) + 64);
     yoke_status status = YOKE_OK;
-    if (in[0].data && in[1].data && out.data) {
+    if (in[0].data && in[1].data && out.data && call.scratch) {
         yoke_product size = yoke_piece_contract(&call);
         *flops = 2.0 * (double)size.m * (double)size.n * (double)size.k * (double)size.n_batch;
         *taken_s = fmin(best_s(own, &call), best_s(multiply_freely, &call));
     } else {
         status = YOKE_FAIL(YOKE_NO_MEMORY, "no memory to measure a matrix product");
     }
+    yoke_block_free(call.scratch);
     yoke_block_free(in[0].data);
     yoke_block_free(in[1].data);
     yoke_block_free(out.data);

@@ -163,13 +163,16 @@ static const product_case products[] = {
 
 static void multiply(const yoke_kernel_set *set, const product_case *c)
 {
-    static _Alignas(64) float a[N], b[N], y[N];
+    static _Alignas(64) float a[N], b[N], y[N], scratch[16 * N];
     yoke_shard square = {.n_dims = 2, .extent = {SIDE, SIDE}};
     const yoke_tensor in[] = {{.data = a, .shard = square}, {.data = b, .shard = square}};
     const yoke_tensor out = {.data = y, .shard = square};
     const yoke_attributes attributes = {.contraction = {.a_split = 1, .b_split = 1}};
-    const yoke_kernel_call call = {
+    yoke_kernel_call call = {
         .in = in, .out = &out, .n_in = 2, .n_out = 1, .attributes = &attributes};
+    size_t scratch_bytes = yoke_kernel_scratch_bytes(c->op, &call, 2);
+    assert_true(scratch_bytes <= sizeof scratch);
+    call.scratch = scratch;
     for (int i = 0; i < N; i++) {
         a[i] = c->a;
         b[i] = c->b;

@@ -39,7 +39,9 @@ static void test_every_op_has_a_row_and_a_kernel(void **state)
         assert_non_null(automatic[op]);
         assert_true(ref[op] == yoke_kernel_set_find("ref")->run[op]);
     }
-    assert_true(automatic[YOKE_OP_MATMUL] == yoke_kernel_set_find("onednn")->run[YOKE_OP_MATMUL]);
+    const yoke_kernel_set *packed = yoke_kernel_set_find("packed");
+    const char *multiplies = packed && packed->supported() ? "packed" : "onednn";
+    assert_true(automatic[YOKE_OP_MATMUL] == yoke_kernel_set_find(multiplies)->run[YOKE_OP_MATMUL]);
     yoke_status status = yoke_kernel_choose("fast", ref);
     assert_int_equal(yoke_status_code(status), YOKE_BAD_INPUT);
     assert_non_null(strstr(yoke_status_message(status), "\"fast\""));
@@ -70,12 +72,9 @@ static void test_threads_and_rate(void **state)
 {
     (void)state;
     enum { N = 32 };
-    float *scratch = guarded_alloc(3 * N * N * sizeof(float));
     yoke_kernel_threads_set(1);
     assert_int_equal(yoke_kernel_threads_get(), 1);
-    assert_true(yoke_kernel_matmul_rate(N, 0.01, scratch) > 1e6);
-    assert_true(guarded_check(scratch, 3 * N * N * sizeof(float)));
-    guarded_free(scratch);
+    assert_true(yoke_kernel_matmul_rate(N, 0.01) > 1e6);
 }
 
 int main(void)

@@ -202,7 +202,12 @@ static void test_noise_is_no_difference(void **state)
     static const session_case cases[] = {
         {.mesh = "dp=2", .batch = 4, .seq_len = 1, .steps = 2},
         {.mesh = "tp=2", .batch = 4, .seq_len = 1, .steps = 2},
-        {.preset = "llama-tiny", .mesh = "tp=2", .batch = 4, .seq_len = 1, .steps = 2},
+        {.preset = "llama-tiny",
+         .options = "warmup_steps=20",
+         .mesh = "tp=2",
+         .batch = 4,
+         .seq_len = 1,
+         .steps = 2},
         {.keys = "n_layer=3", .mesh = "tp=2", .batch = 2, .seq_len = 7, .steps = 2},
         {.preset = "bert-tiny",
          .keys = "num_hidden_layers=7",

@@ -45,7 +45,7 @@ typedef struct yoke_kernel_set {
 
 /* X(name): `yoke_kernel_set_<name>`, best first; ref is last and complete. */
 #if defined(__x86_64__)
-#define YOKE_KERNEL_SET_LIST(X) X(onednn) X(avx512) X(avx2) X(ref)
+#define YOKE_KERNEL_SET_LIST(X) X(packed) X(onednn) X(avx512) X(avx2) X(ref)
 #else
 #define YOKE_KERNEL_SET_LIST(X) X(onednn) X(ref)
 #endif
@@ -64,7 +64,7 @@ size_t yoke_kernel_scratch_bytes(yoke_op op, const yoke_kernel_call *call, int n
 void yoke_kernel_threads_set(int n_threads);
 int yoke_kernel_threads_get(void);
 
-/* FLOP/s of square matrix products on the calling rank's threads, measured for about `seconds`; `scratch` holds 3 * n * n floats. */
-double yoke_kernel_matmul_rate(int64_t n, double seconds, float *scratch);
+/* FLOP/s of square matrix products on the calling rank's threads, measured for about `seconds`; 0 without memory. */
+double yoke_kernel_matmul_rate(int64_t n, double seconds);
 
 #endif

@@ -32,19 +32,17 @@ static yoke_status measure(yoke_endpoint *endpoint, void *user)
     if (yoke_endpoint_rank(endpoint) >= r->n_measuring) {
         return YOKE_OK;
     }
-    float *matrices = yoke_block_alloc(sizeof(float) * 3 * ROOF_SIDE * ROOF_SIDE);
-    if (!matrices) {
-        return YOKE_FAIL(YOKE_NO_MEMORY, "no memory to measure the rate of matrix products");
-    }
     if (r->session->placement) {
         yoke_placement_bind(r->session->placement, yoke_endpoint_rank(endpoint));
     }
     yoke_kernel_threads_set(r->session->n_threads);
-    rates[0] = yoke_kernel_matmul_rate(ROOF_SIDE, seconds, matrices);
+    rates[0] = yoke_kernel_matmul_rate(ROOF_SIDE, seconds);
+    if (rates[0] == 0.0) {
+        return YOKE_FAIL(YOKE_NO_MEMORY, "no memory to measure the rate of matrix products");
+    }
     if (yoke_session_is_narrow(r->session)) {
         rates[1] = narrow_rate(r->session);
     }
-    yoke_block_free(matrices);
     return YOKE_OK;
 }
 
