@@ -242,6 +242,9 @@ static const op_case rows[] = {
     {YOKE_OP_CAST, {"btd"}, {"btd"}, "n", .accumulates = true, .tolerance = EXACT},
     {YOKE_OP_CAST, {"vd", "vd"}, {"vd"}, "nn", .tolerance = EXACT},
     {YOKE_OP_CONVERT, {"btd"}, {"btd"}, "n", .tolerance = EXACT},
+    /* Of dim 0, from its first index on; others in test_kernel_facts.c. */
+    {YOKE_OP_STRIP, {"btd"}, {"btd"}, "n", .tolerance = EXACT},
+    {YOKE_OP_JOIN, {"btd"}, {"btd"}, "n", .tolerance = EXACT},
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 

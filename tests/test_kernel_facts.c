@@ -353,6 +353,41 @@ static void test_convert_slices_and_masks(void **state)
     }
 }
 
+/* Strips of 2, 1 and no indices along dim 1 of [2, 3, 2], and what they make together. */
+static void test_strips_join_to_the_whole(void **state)
+{
+    (void)state;
+    static const int64_t extents[] = {2, 1, 0};
+    float whole[12], joined[12], part[3][8];
+    for (int i = 0; i < 12; i++) {
+        whole[i] = (float)i;
+        joined[i] = -1.0f;
+    }
+    yoke_tensor in = piece_of(whole, 3, (int64_t[]){2, 3, 2});
+    yoke_tensor parts[3];
+    yoke_attributes attributes = {.strip = {.dim = 1}};
+    for (int i = 0; i < 3; i++) {
+        memset(part[i], 0xff, sizeof part[i]);
+        parts[i] = piece_of(part[i], 3, (int64_t[]){2, extents[i], 2});
+        run_ref(YOKE_OP_STRIP, &(yoke_kernel_call){.in = &in,
+                                                   .out = &parts[i],
+                                                   .n_in = 1,
+                                                   .n_out = 1,
+                                                   .attributes = &attributes});
+        attributes.strip.first += extents[i];
+    }
+    assert_memory_equal(part[0], ((float[]){0, 1, 2, 3, 6, 7, 8, 9}), 8 * sizeof(float));
+    assert_memory_equal(part[1], ((float[]){4, 5, 10, 11}), 4 * sizeof(float));
+    assert_true(isnan(part[1][4]) && isnan(part[2][0]));
+    yoke_tensor out = piece_of(joined, 3, (int64_t[]){2, 3, 2});
+    run_ref(YOKE_OP_JOIN, &(yoke_kernel_call){.in = parts,
+                                              .out = &out,
+                                              .n_in = 3,
+                                              .n_out = 1,
+                                              .attributes = &attributes});
+    assert_memory_equal(joined, whole, sizeof whole);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -364,6 +399,7 @@ int main(void)
         cmocka_unit_test(test_a_skipped_step_moves_nothing),
         cmocka_unit_test(test_scalars),
         cmocka_unit_test(test_convert_slices_and_masks),
+        cmocka_unit_test(test_strips_join_to_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

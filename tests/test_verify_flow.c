@@ -286,7 +286,7 @@ static void test_spoiled_flow(void **state)
         {"missing input", &p, missing_input, "of which this rank has no buffer"},
         {"unknown buffer", &p, unknown_buffer, "that is not there"},
         {"dropped sum", &p, dropped_sum, "after 1 of its 2 micro-batches"},
-        {"repeated sum", &p, repeated_sum, "is a sum over 2 micro-batches, but 3 are added"},
+        {"repeated sum", &p, repeated_sum, "is a sum of 2 parts, but 3 are added"},
         {"forgotten accumulation", &p, forgotten_accumulation, "anew, which loses"},
         {"early accumulation", &p, early_accumulation, "which was never written"},
         {"missing update", &p, missing_update, "which nothing updates in the step"},

@@ -36,6 +36,8 @@ extern "C" {
       "products of bf16: in f32 or bf16; auto: a measurement at start finds the faster")           \
     X(TEXT, recompute, "none", "",                                                                 \
       "activations in the backward pass: none, selective, full, or bytes a stage may keep (2GiB)") \
+    X(TEXT, logits_budget, "64MiB", "",                                                            \
+      "logits of a rank at a time: the loss and its gradient run over strips of tokens")           \
     X(TEXT, model, "gpt2-mini", "", "a preset, or the path of a HuggingFace config.json")          \
     X(TEXT, weights, "", "path", "model.safetensors to start from; empty: random")                 \
     X(TEXT, data, "", "path", "the corpus: a UTF-8 text, or a flat file of uint16 tokens")         \

@@ -95,6 +95,10 @@ static void print_header(const yoke_setup *setup, double flops_per_s)
             "recompute %s\n",
             yoke_graph_recompute_print(yoke_session_graph(setup->session), levels, sizeof levels));
     }
+    if (yoke_session_graph(setup->session)->n_strips > 1) {
+        (void)printf("logits   in %lld strips\n",
+                     (long long)yoke_session_graph(setup->session)->n_strips);
+    }
     (void)printf("machine  %.1f GFLOP/s in matrix products\n", flops_per_s / 1e9);
     yoke_setup_print_notes(setup);
     (void)putchar('\n');

@@ -53,6 +53,8 @@ struct yoke_graph {
      * NULL before autodiff. */
     yoke_value *gradients;
 
+    int64_t n_strips; /* in which logits are made one after the other; 0 before that is settled */
+
     const yoke_recompute *recompute; /* [n_blocks]; NULL: nothing is computed again */
 
     yoke_mesh mesh; /* of layout inference */
@@ -79,6 +81,14 @@ yoke_status yoke_graph_differentiate(yoke_graph *graph) YOKE_MUST_USE;
 
 /* Adds the tail: gradient norm, control, and the update of every parameter. Needs gradients. */
 yoke_status yoke_graph_optimize(yoke_graph *graph, const yoke_optimizer *optimizer) YOKE_MUST_USE;
+
+/* True if the node makes or reads a value with the dims of the logits. */
+bool yoke_graph_handles_logits(const yoke_graph *graph, const yoke_node *node);
+
+/* Moves what handles logits from the backward pass to the end of the forward pass: early.c. After
+ * differentiation, before recomputation and layouts. Leaves a graph alone in which it has to wait for
+ * other gradients. */
+void yoke_graph_end_with_loss(yoke_graph *graph);
 
 /* Lets the backward pass of each block compute again what choice[block] says, from what is kept. The
  * block of the loss keeps everything, since in most schedules its backward pass follows at once. At

@@ -49,9 +49,11 @@ static double price_input(const yoke_inference *in, const yoke_node *node, int i
             return 0;
         }
     }
-    bool mask = yoke_conversion_find(from, need) == YOKE_CONVERT_MASK;
-    return mask && !yoke_op_get(node->op)->masks ? (double)INFINITY
-                                                 : price(graph, from, need, info, axis);
+    const yoke_op_def *def = yoke_op_get(node->op);
+    yoke_conversion conversion = yoke_conversion_find(from, need);
+    bool refused = (conversion == YOKE_CONVERT_MASK && !def->masks) ||
+                   (conversion == YOKE_CONVERT_REDUCE_SCATTER && def->sums_whole);
+    return refused ? (double)INFINITY : price(graph, from, need, info, axis);
 }
 
 static double price_division(const yoke_inference *in, const yoke_node *node,

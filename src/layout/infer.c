@@ -326,8 +326,9 @@ static void settle_outputs(yoke_inference *in, const yoke_node *node,
     yoke_graph *graph = in->graph;
     for (int i = 0; i < node->n_out; i++) {
         yoke_value value = node->out[i];
-        bool sums = node->region == YOKE_REGION_BACKWARD &&
-                    graph->values[value].kind == YOKE_VALUE_ACCUMULATOR;
+        bool gradient = node->region == YOKE_REGION_BACKWARD ||
+                        yoke_value_parameter(graph, value) != YOKE_NO_VALUE;
+        bool sums = gradient && graph->values[value].kind == YOKE_VALUE_ACCUMULATOR;
         if (sums) {
             graph->values[value].kind = YOKE_VALUE_ACTIVATION;
         }

@@ -17,6 +17,10 @@ yoke_status yoke_layout_infer(yoke_graph *graph, const yoke_mesh *mesh,
 yoke_status yoke_layout_verify(const yoke_graph *graph,
                                const yoke_policies *policies) YOKE_MUST_USE;
 
+/* Cuts the rank's piece of the logits into as many strips as keep each within `most_bytes`, as far as
+ * tokens allow: strips.c. Once a graph, with layouts, whose logits nobody asks for; sets n_strips. */
+void yoke_layout_cut_logits(yoke_graph *graph, int64_t most_bytes);
+
 /* Layout of each parameter, and every redistribution with its cost. */
 void yoke_layout_table_print(const yoke_graph *graph, FILE *file);
 

@@ -21,6 +21,12 @@ typedef struct yoke_contraction {
     int n_batch;
 } yoke_contraction;
 
+/* A part of each rank's piece: along one dim, from a local index on. */
+typedef struct yoke_strip {
+    int dim;
+    int64_t first;
+} yoke_strip;
+
 typedef struct yoke_attributes {
     float epsilon;                         /* norms */
     float rate;                            /* dropout, jitter */
@@ -37,6 +43,7 @@ typedef struct yoke_attributes {
     float decay;                           /* adamw: decoupled weight decay of this parameter */
     yoke_contraction contraction;          /* matmul */
     const yoke_optimizer *optimizer;       /* adamw and its control; lives as long as the graph */
+    yoke_strip strip;                      /* strip, join */
     yoke_shape global[2];                  /* dropout, jitter, convert: of the input [0] */
 } yoke_attributes;
 

@@ -64,6 +64,7 @@ const yoke_op_def yoke_op_cross_entropy = {
     .unread = 1 << 0,
     .gradient = gradient,
     .accumulates = true,
+    .sums_whole = true,
     .narrow_in = 1 << 0,
 };
 const yoke_op_def yoke_op_cross_entropy_grad = {

@@ -40,6 +40,7 @@ typedef struct yoke_value_info {
     yoke_value_kind kind;
     int producer;           /* node, or YOKE_NO_NODE */
     int n_uses;             /* operands that read it */
+    int n_makers;           /* nodes that add to it in turn; 0: one makes it */
     bool stream;            /* lies as the policy's stream says */
     bool output;            /* kept to the end of the step for whoever asks */
     yoke_value gradient_of; /* the parameter whose gradient this is, or a part of; or the activation

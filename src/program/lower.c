@@ -195,13 +195,25 @@ static int reused_buffer(const yoke_lowering *low, const yoke_node *node, const 
 
 static int output_buffer(yoke_lowering *low, const yoke_node *node, int i, const int *in)
 {
-    bool accumulates = low->graph->values[node->out[i]].kind == YOKE_VALUE_ACCUMULATOR;
+    const yoke_value_info *info = &low->graph->values[node->out[i]];
+    bool sums = info->kind == YOKE_VALUE_ACCUMULATOR || info->n_makers > 0;
     int found = *yoke_lowering_slot(low, node->out[i], low->microbatch);
-    if (accumulates && found != YOKE_NO_BUFFER) {
+    if (sums && found != YOKE_NO_BUFFER) {
         return found;
     }
-    int root = i == 0 && !accumulates ? reused_buffer(low, node, in) : YOKE_NO_BUFFER;
+    int root = i == 0 && !sums ? reused_buffer(low, node, in) : YOKE_NO_BUFFER;
     return yoke_lowering_buffer_add(low, node->out[i], low->microbatch, root);
+}
+
+/* True if an earlier micro-batch of the step, or an earlier node of this one, has given the output a
+ * value to which this one adds. */
+static bool adds_to_output(yoke_lowering *low, yoke_value value)
+{
+    const yoke_value_info *info = &low->graph->values[value];
+    bool anew = yoke_value_is_per_microbatch(info);
+    return anew ? info->n_makers > 0 &&
+                      *yoke_lowering_slot(low, value, low->microbatch) != YOKE_NO_BUFFER
+                : low->written[value];
 }
 
 /* A kernel over the node's inputs, which stand in low->operands and may be YOKE_NO_BUFFER. */
@@ -210,8 +222,8 @@ static void emit_kernel(yoke_lowering *low, const yoke_node *node)
     int *operands = low->operands;
     bool accumulate = false;
     for (int i = 0; i < node->n_out; i++) {
+        accumulate = adds_to_output(low, node->out[i]);
         operands[node->n_in + i] = output_buffer(low, node, i, operands);
-        accumulate = low->written[node->out[i]];
         low->written[node->out[i]] =
             low->graph->values[node->out[i]].kind == YOKE_VALUE_ACCUMULATOR;
     }

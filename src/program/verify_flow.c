@@ -99,11 +99,17 @@ static yoke_status run_inputs(yoke_flow *flow, const yoke_instruction *at)
     return YOKE_OK;
 }
 
-/* A sum over micro-batches is written anew only by the first of them. */
+/* Over micro-batches, or over the nodes that add to it, or over both. */
+static bool is_sum(const yoke_value_info *info)
+{
+    return info->kind == YOKE_VALUE_ACCUMULATOR || info->n_makers > 0;
+}
+
+/* A sum is written anew only by the first that adds to it. */
 static yoke_status check_sum(const yoke_flow *flow, const yoke_instruction *at, int out)
 {
     yoke_value value = flow->program->buffers[out].value;
-    if (graph_of(flow)->values[value].kind == YOKE_VALUE_ACCUMULATOR && !at->accumulate &&
+    if (is_sum(&graph_of(flow)->values[value]) && !at->accumulate &&
         flow->hold[out].n_writes > 0) {
         yoke_verify_text a;
         return FLOW_FAIL(flow, "writes %s anew, which loses what was added before",
@@ -257,10 +263,13 @@ static yoke_status check_end(yoke_flow *flow, int id)
         return yoke_verify_fail(flow->verify, flow->rank, YOKE_NOT_YET,
                                 "%s is wanted after the step, but never written", a.at);
     }
-    int n_sums = flow->verify->set->schedule.n_microbatches;
-    if (info->kind == YOKE_VALUE_ACCUMULATOR && hold->n_writes != n_sums) {
+    int n_makers = info->n_makers > 0 ? info->n_makers : 1;
+    int n_parts = buffer->microbatch == YOKE_ONCE_A_STEP
+                      ? n_makers * flow->verify->set->schedule.n_microbatches
+                      : n_makers;
+    if (is_sum(info) && hold->n_writes != n_parts) {
         return yoke_verify_fail(flow->verify, flow->rank, hold->since,
-                                "%s is a sum over %d micro-batches, but %d are added", a.at, n_sums,
+                                "%s is a sum of %d parts, but %d are added", a.at, n_parts,
                                 hold->n_writes);
     }
     if (wanted && hold->updated == YOKE_NOT_YET) {

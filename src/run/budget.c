@@ -35,30 +35,6 @@ static yoke_status fail_unknown(const char *text)
                      nearest ? "'? Or" : "");
 }
 
-static yoke_status parse_bytes(const char *text, int64_t *bytes)
-{
-    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
-    char number[32];
-    size_t length = strspn(text, "0123456789.");
-    double factor = 0, value;
-    for (int i = 0; i < 4; i++) {
-        factor = strcmp(text + length, units[i]) == 0 ? ldexp(1, 10 * (i + 1)) : factor;
-    }
-    if (length == 0 || length >= sizeof number || factor <= 0) {
-        return fail_unknown(text);
-    }
-    memcpy(number, text, length);
-    number[length] = 0;
-    YOKE_TRY(yoke_number_parse_real("recompute", number, &value));
-    value *= factor;
-    if (value < 1024 || value > 0x1p60) {
-        return YOKE_FAIL(YOKE_BAD_INPUT,
-                         "recompute is %.80s; use at least 1KiB, at most 1000000TiB", text);
-    }
-    *bytes = (int64_t)value;
-    return YOKE_OK;
-}
-
 yoke_status yoke_recompute_parse(const char *text, yoke_recompute_wish *wish)
 {
     *wish = (yoke_recompute_wish){0};
@@ -68,7 +44,10 @@ yoke_status yoke_recompute_parse(const char *text, yoke_recompute_wish *wish)
             return YOKE_OK;
         }
     }
-    return parse_bytes(text, &wish->budget_bytes);
+    if (text[0] < '0' || text[0] > '9') {
+        return fail_unknown(text);
+    }
+    return yoke_number_parse_bytes("recompute", text, &wish->budget_bytes);
 }
 
 /* --- What there is to choose from --------------------------------------------------------------- */

@@ -166,7 +166,9 @@ static yoke_status check_names(const yoke_config *config)
     YOKE_TRY(check_name("placement", config->placement, placements, COUNT(placements)));
     YOKE_TRY(check_name("lr_schedule", config->lr_schedule, rates, COUNT(rates)));
     yoke_recompute_wish wish;
+    int64_t bytes;
     YOKE_TRY(yoke_recompute_parse(config->recompute, &wish));
+    YOKE_TRY(yoke_number_parse_bytes("logits_budget", config->logits_budget, &bytes));
     YOKE_TRY(yoke_schedule_find(config->schedule, &schedule));
     return yoke_kernel_choose(config->kernels, kernels);
 }

@@ -66,6 +66,9 @@ int yoke_config_find_idle(const yoke_config *config, const yoke_config_place *pl
  * `name` is for the message of the YOKE_BAD_INPUT. */
 yoke_status yoke_number_parse_int(const char *name, const char *text, int64_t *value) YOKE_MUST_USE;
 yoke_status yoke_number_parse_real(const char *name, const char *text, double *value) YOKE_MUST_USE;
+/* "600MiB": from 1KiB on. */
+yoke_status yoke_number_parse_bytes(const char *name, const char *text,
+                                    int64_t *bytes) YOKE_MUST_USE;
 yoke_status yoke_number_parse_bool(const char *name, const char *text, bool *value) YOKE_MUST_USE;
 
 /* The shortest decimal that reads back as the same double; 32 bytes are enough. Returns buffer. */

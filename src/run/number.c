@@ -57,6 +57,32 @@ yoke_status yoke_number_parse_real(const char *name, const char *text, double *v
     return YOKE_OK;
 }
 
+yoke_status yoke_number_parse_bytes(const char *name, const char *text, int64_t *bytes)
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+    char number[32];
+    size_t length = strspn(text, "0123456789.");
+    double factor = 0, value;
+    for (int i = 0; i < 4; i++) {
+        factor = strcmp(text + length, units[i]) == 0 ? ldexp(1, 10 * (i + 1)) : factor;
+    }
+    if (length == 0 || length >= sizeof number || factor <= 0) {
+        return YOKE_FAIL(YOKE_BAD_INPUT,
+                         "%s: '%.80s' is not a number of bytes; write one such as 600MiB or 2GiB",
+                         name, text);
+    }
+    memcpy(number, text, length);
+    number[length] = 0;
+    YOKE_TRY(yoke_number_parse_real(name, number, &value));
+    value *= factor;
+    if (value < 1024 || value > 0x1p60) {
+        return YOKE_FAIL(YOKE_BAD_INPUT, "%s is %.80s; use at least 1KiB, at most 1000000TiB", name,
+                         text);
+    }
+    *bytes = (int64_t)value;
+    return YOKE_OK;
+}
+
 yoke_status yoke_number_parse_bool(const char *name, const char *text, bool *value)
 {
     bool yes = strcmp(text, "true") == 0;

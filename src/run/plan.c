@@ -5,6 +5,7 @@
 #include "layout/travel.h"
 #include "program/stash.h"
 #include "run/budget.h"
+#include "run/config_keys.h"
 #include "run/session.h"
 
 /* What the backward pass computes again: choice[block], or one level for all blocks. */
@@ -56,6 +57,24 @@ static bool is_bf16(const char *dtype)
     return strcmp(dtype, "bf16") == 0;
 }
 
+/* Bytes that a rank's logits may take. */
+static int64_t logits_budget(const yoke_session *session)
+{
+    int64_t bytes = 0;
+    yoke_status checked =
+        yoke_number_parse_bytes("logits_budget", session->config.logits_budget, &bytes);
+    YOKE_ASSERT(!checked);
+    return bytes;
+}
+
+/* Where even whole logits are within the budget, the loss and its gradient stay in their passes. */
+static bool has_large_logits(const yoke_session *session, const yoke_graph *graph)
+{
+    const yoke_value_info *logits = &graph->values[graph->logits];
+    return yoke_shape_elements(&logits->shape) * yoke_dtype_bytes(logits->dtype) >
+           logits_budget(session);
+}
+
 static yoke_status build_graph(yoke_session *session, yoke_session_use use, levels wanted,
                                yoke_graph *graph)
 {
@@ -80,6 +99,9 @@ static yoke_status build_graph(yoke_session *session, yoke_session_use use, leve
         yoke_optimizer optimizer = yoke_config_optimizer(config);
         YOKE_TRY(yoke_graph_differentiate(graph));
         YOKE_TRY(yoke_graph_optimize(graph, &optimizer));
+        if (has_large_logits(session, graph)) {
+            yoke_graph_end_with_loss(graph);
+        }
         recompute(graph, wanted);
     }
     if (is_bf16(config->dtype)) {
@@ -152,6 +174,9 @@ static yoke_status build_programs(yoke_session *session, yoke_session_use use, l
     config.balance_context = config.balance_context && use != YOKE_USE_LOGITS;
     yoke_policies policies = yoke_policies_choose(&config);
     YOKE_TRY(yoke_layout_infer(plan->graph, &session->mesh, &policies));
+    if (use != YOKE_USE_LOGITS) {
+        yoke_layout_cut_logits(plan->graph, logits_budget(session));
+    }
     YOKE_TRY(choose_travel(&config, &policies, plan->graph));
     if (config.fuse) {
         yoke_graph_fuse(plan->graph);

@@ -13,7 +13,10 @@ const yoke_kernel_set yoke_kernel_set_ref = {
             YOKE_OP_LIST(YOKE_REF_ROW)
 #undef YOKE_REF_ROW
         },
-    .run_narrow = {[YOKE_OP_MATMUL] = yoke_ref_matmul, /* reads the type of each operand */
+    /* These read the type of each operand. */
+    .run_narrow = {[YOKE_OP_MATMUL] = yoke_ref_matmul,
+                   [YOKE_OP_STRIP] = yoke_ref_strip,
+                   [YOKE_OP_JOIN] = yoke_ref_join,
 #define YOKE_REF_ROW(upper, lower) [YOKE_OP_##upper] = yoke_ref_narrow_##lower,
                    YOKE_REF_NARROW_LIST(YOKE_REF_ROW)
 #undef YOKE_REF_ROW
