@@ -15,7 +15,7 @@
 
 #define COUNT(array) (int)(sizeof(array) / sizeof *(array))
 
-enum { LAYERS = 4, BLOCKS = LAYERS + 2, ASSIGNMENTS = 81, MOST_STAGES = 3 };
+enum { LAYERS = 4, BLOCKS = LAYERS + 2, ASSIGNMENTS = 256, MOST_STAGES = 3 };
 
 typedef struct budget_case {
     const char *mesh, *schedule;
@@ -189,7 +189,7 @@ static int assert_best_on_stages(const budget_case *c, const yoke_program_set *c
     int n_exact = 0;
     for (int stage = 0; stage < sets[0]->schedule.n_stages; stage++) {
         /* The stash of many an assignment, and one byte less. */
-        for (int k = 0; k < ASSIGNMENTS; k += 5) {
+        for (int k = 0; k < ASSIGNMENTS; k += 17) {
             yoke_budget_request request = {
                 .sets = sets, .stage = stage, .limit = all[k].stash[stage]};
             n_exact += assert_best(c, request, all);

@@ -48,7 +48,7 @@ static const struct {
       {YOKE_OP_LAYER_NORM_GRAD, 5, 1},
       {YOKE_OP_GELU, 2, LAYERS},
       {YOKE_OP_GELU_GRAD, 3, LAYERS},
-      {YOKE_OP_ADD, 2, 2}}}, /* embeddings; the two parts of the table's gradient */
+      {YOKE_OP_ADD, 2, 1}}}, /* embeddings */
     {"llama-tiny",
      {{YOKE_OP_RMS_NORM, 3, LAYERS},
       {YOKE_OP_RMS_NORM, 2, LAYERS + 1},

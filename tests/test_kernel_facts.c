@@ -369,22 +369,18 @@ static void test_strips_join_to_the_whole(void **state)
     for (int i = 0; i < 3; i++) {
         memset(part[i], 0xff, sizeof part[i]);
         parts[i] = piece_of(part[i], 3, (int64_t[]){2, extents[i], 2});
-        run_ref(YOKE_OP_STRIP, &(yoke_kernel_call){.in = &in,
-                                                   .out = &parts[i],
-                                                   .n_in = 1,
-                                                   .n_out = 1,
-                                                   .attributes = &attributes});
+        run_ref(YOKE_OP_STRIP,
+                &(yoke_kernel_call){
+                    .in = &in, .out = &parts[i], .n_in = 1, .n_out = 1, .attributes = &attributes});
         attributes.strip.first += extents[i];
     }
     assert_memory_equal(part[0], ((float[]){0, 1, 2, 3, 6, 7, 8, 9}), 8 * sizeof(float));
     assert_memory_equal(part[1], ((float[]){4, 5, 10, 11}), 4 * sizeof(float));
     assert_true(isnan(part[1][4]) && isnan(part[2][0]));
     yoke_tensor out = piece_of(joined, 3, (int64_t[]){2, 3, 2});
-    run_ref(YOKE_OP_JOIN, &(yoke_kernel_call){.in = parts,
-                                              .out = &out,
-                                              .n_in = 3,
-                                              .n_out = 1,
-                                              .attributes = &attributes});
+    run_ref(YOKE_OP_JOIN,
+            &(yoke_kernel_call){
+                .in = parts, .out = &out, .n_in = 3, .n_out = 1, .attributes = &attributes});
     assert_memory_equal(joined, whole, sizeof whole);
 }
 

@@ -47,6 +47,9 @@ static void open_plan(const plan *p)
                       .microbatches = p->microbatches,
                       .seq_len = TOKENS};
     scene_open(&at, &c);
+    if (!p->options || !strstr(p->options, "recompute")) {
+        at.config.recompute = "none";
+    }
     scene_plan(&at);
     assert_ok(yoke_arena_create(&arena, 0), "arena");
     yoke_policies policies = yoke_policies_choose(&at.config);
@@ -512,6 +515,8 @@ static void test_what_recomputing_layers_keep(void **state)
     check_recomputed("tp=4", "recompute=full", WIDTH);
     check_recomputed("tp=4", "recompute=full sequence_parallel=true", WIDTH / 4.0);
     check_recomputed("", "recompute=selective", 9 * WIDTH);
+    /* Inputs of norms, of attention and of the activation; attention's result, and a number a head. */
+    check_recomputed("", "recompute=light", 10 * WIDTH + 8);
     check_recomputed("dp=2", "recompute=selective", 9 * WIDTH / 2.0);
     check_recomputed("tp=4", "recompute=selective", (2 + 7 / 4.0) * WIDTH);
     plan p = llama_on("tp=4", "recompute=selective", 2);

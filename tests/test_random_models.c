@@ -47,7 +47,7 @@ static random_case now; /* what the model function is to draw */
 static void draw_mesh(random_case *c, dice *d)
 {
     static const char *const contexts[] = {"gather", "heads", "ring"};
-    static const char *const levels[] = {"none", "none", "selective", "full"};
+    static const char *const levels[] = {"none", "light", "selective", "full"};
     int n_ranks = 1;
     for (int axis = 0; axis < YOKE_N_AXES; axis++) {
         c->size[axis] = 1;

@@ -48,7 +48,7 @@ static void assert_same_bits(const session_case *c)
 {
     outcome kept;
     run_level(c, "none", &kept);
-    for (int level = YOKE_RECOMPUTE_SELECTIVE; level < YOKE_N_RECOMPUTES; level++) {
+    for (int level = YOKE_RECOMPUTE_LIGHT; level < YOKE_N_RECOMPUTES; level++) {
         outcome again;
         print_message("%s %s %s %s\n", c->preset ? c->preset : "gpt2-tiny", c->mesh ? c->mesh : "",
                       c->schedule ? c->schedule : "", yoke_recompute_name((yoke_recompute)level));
@@ -505,8 +505,9 @@ static void test_refusals(void **state)
         assert_status_says(yoke_config_check(&s.config), YOKE_BAD_INPUT, SAYS("recompute"));
     }
     s.config.recompute = "fulll";
-    assert_status_says(yoke_config_check(&s.config), YOKE_BAD_INPUT,
-                       SAYS("did you mean 'full'", "none, selective, full", "600MiB or 2GiB"));
+    assert_status_says(
+        yoke_config_check(&s.config), YOKE_BAD_INPUT,
+        SAYS("did you mean 'full'", "none, light, selective, full", "600MiB or 2GiB"));
     s.config.recompute = "0MiB";
     assert_status_says(yoke_config_check(&s.config), YOKE_BAD_INPUT, SAYS("0MiB", "at least 1KiB"));
     s.config.recompute = "0.99KiB";

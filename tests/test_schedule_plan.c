@@ -31,6 +31,7 @@ static void open_plan(planned *p, const char *schedule, int n_stages, int n_micr
     session_case c = {.keys = keys,
                       .mesh = mesh,
                       .schedule = schedule,
+                      .options = "recompute=none",
                       .batch = n_microbatches,
                       .microbatches = n_microbatches};
     scene_open(&p->at, &c);

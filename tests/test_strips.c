@@ -83,8 +83,8 @@ static void test_logits_are_not_stashed(void **state)
 static void test_numbers_are_those_of_whole_logits(void **state)
 {
     (void)state;
-    static const char *const options[] = {
-        "logits_budget=1KiB", "logits_budget=7KiB", "logits_budget=9KiB dtype=bf16"};
+    static const char *const options[] = {"logits_budget=1KiB", "logits_budget=7KiB",
+                                          "logits_budget=9KiB dtype=bf16"};
     for (int f = 0; f < COUNT(families); f++) {
         for (int o = 0; o < COUNT(options); o++) {
             session_case c = {.preset = families[f], .seq_len = 13, .microbatches = 2};
@@ -173,9 +173,8 @@ static void test_as_many_elements_are_reduced(void **state)
     double elements[2] = {0};
     int64_t n[2] = {0};
     for (int i = 0; i < 2; i++) {
-        const session_case c = {.mesh = "tp=2",
-                                .options = i ? "logits_budget=5KiB" : "logits_budget=1GiB",
-                                .steps = 1};
+        const session_case c = {
+            .mesh = "tp=2", .options = i ? "logits_budget=5KiB" : "logits_budget=1GiB", .steps = 1};
         scene s;
         scene_open(&s, &c);
         scene_plan(&s);

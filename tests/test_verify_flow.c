@@ -285,7 +285,7 @@ static void test_spoiled_flow(void **state)
         {"wrong output", &p, wrong_output, "writes h.0.wq instead of h.0.matmul"},
         {"missing input", &p, missing_input, "of which this rank has no buffer"},
         {"unknown buffer", &p, unknown_buffer, "that is not there"},
-        {"dropped sum", &p, dropped_sum, "after 1 of its 2 micro-batches"},
+        {"dropped sum", &p, dropped_sum, "after 1 of its 2 parts"},
         {"repeated sum", &p, repeated_sum, "is a sum of 2 parts, but 3 are added"},
         {"forgotten accumulation", &p, forgotten_accumulation, "anew, which loses"},
         {"early accumulation", &p, early_accumulation, "which was never written"},

@@ -127,7 +127,7 @@ static void test_spoiled_strategies(void **state)
 {
     (void)state;
     static const mutation table[] = {
-        {"early reduction", &gradients, early_reduction, "after 1 of its 2 micro-batches"},
+        {"early reduction", &gradients, early_reduction, "after 1 of its 2 parts"},
         {"early scattering", &sharded, early_scattering, "which was never written"},
         {"early addition", &sharded, early_addition, "which is still being received"},
         {"use before gathering", &sharded, use_before_gathering, "which is still being received"},

@@ -82,7 +82,7 @@ static void test_spoiled_roundings(void **state)
     (void)state;
     static const plan replicated = {.mesh = "dp=2", .schedule = "gpipe", .microbatches = 2};
     static const mutation table[] = {
-        {"rounded early", &replicated, rounded_early, "after 1 of its 2 micro-batches"},
+        {"rounded early", &replicated, rounded_early, "after 1 of its 2 parts"},
         {"sent before rounded", &replicated, sent_before_rounded, "which was never written"},
         {"widened early", &replicated, widened_early, "which is still being received"},
         {"rounded from another", &replicated, rounded_from_another, " instead of "},

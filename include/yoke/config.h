@@ -34,8 +34,9 @@ extern "C" {
       "of gradients while they are summed over ranks: f32 or bf16, which moves half the bytes")    \
     X(TEXT, matmul, "auto", "",                                                                    \
       "products of bf16: in f32 or bf16; auto: a measurement at start finds the faster")           \
-    X(TEXT, recompute, "none", "",                                                                 \
-      "activations in the backward pass: none, selective, full, or bytes a stage may keep (2GiB)") \
+    X(TEXT, recompute, "light", "",                                                                \
+      "activations in the backward pass: none, light, selective, full, or bytes a stage may keep " \
+      "(2GiB)")                                                                                    \
     X(TEXT, logits_budget, "64MiB", "",                                                            \
       "logits of a rank at a time: the loss and its gradient run over strips of tokens")           \
     X(TEXT, model, "gpt2-mini", "", "a preset, or the path of a HuggingFace config.json")          \

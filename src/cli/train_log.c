@@ -89,7 +89,7 @@ static void print_header(const yoke_setup *setup, double flops_per_s)
     print_corpus(setup);
     print_memory(setup->session);
     (void)printf("schedule %s, bubble %.1f %%\n", setup->run.config.schedule, 100.0 * bubble);
-    if (strcmp(setup->run.config.recompute, yoke_recompute_name(YOKE_RECOMPUTE_NONE)) != 0) {
+    if (strcmp(setup->run.config.recompute, yoke_config_default().recompute) != 0) {
         char levels[2048];
         (void)printf(
             "recompute %s\n",

@@ -13,6 +13,7 @@
 /* X(enumerator, name, help): what the backward pass of a block computes again instead of keeping. */
 #define YOKE_RECOMPUTE_LIST(X)                                                                     \
     X(NONE, none, "nothing")                                                                       \
+    X(LIGHT, light, "what takes a pass over values that are kept anyway: norms, activations")      \
     X(SELECTIVE, selective, "what is cheap: all but matrix products")                              \
     X(FULL, full, "everything from the block's inputs on")
 

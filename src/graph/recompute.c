@@ -40,14 +40,24 @@ const char *yoke_recompute_name(yoke_recompute level)
 
 static bool is_repeatable(const recomputation *r, const yoke_node *node)
 {
-    bool all = r->choice[node->block] == YOKE_RECOMPUTE_FULL;
     for (int i = 0; i < node->n_out; i++) {
         const yoke_value_info *info = &r->graph->values[node->out[i]];
         if (info->kind != YOKE_VALUE_ACTIVATION || info->output) {
             return false;
         }
     }
-    return all || yoke_op_get(node->op)->cheap;
+    switch (r->choice[node->block]) {
+    case YOKE_RECOMPUTE_LIGHT:
+        return yoke_op_get(node->op)->light;
+    case YOKE_RECOMPUTE_SELECTIVE:
+        return yoke_op_get(node->op)->cheap;
+    case YOKE_RECOMPUTE_FULL:
+        return true;
+    case YOKE_RECOMPUTE_NONE:
+    case YOKE_N_RECOMPUTES:
+        break;
+    }
+    return false;
 }
 
 /* The forward node whose clone is to make `value` for the backward pass of `block`, or YOKE_NO_NODE

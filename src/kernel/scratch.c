@@ -4,6 +4,7 @@
 #include "kernel/kernel.h"
 
 #include "kernel/attention_plan.h"
+#include "kernel/piece.h"
 #include "kernel/product.h"
 
 static size_t max_bytes(size_t a, size_t b)
@@ -29,6 +30,10 @@ size_t yoke_kernel_scratch_bytes(yoke_op op, const yoke_kernel_call *call, int n
     }
     if (op == YOKE_OP_ROPE) {
         return (size_t)call->in[0].shard.extent[3] * sizeof(double); /* a frequency for each pair */
+    }
+    if (op == YOKE_OP_EMBEDDING_GRAD) {
+        int64_t n_tokens = yoke_piece_elements(&call->in[0]);
+        return (size_t)(call->out[0].shard.extent[0] + n_tokens) * sizeof(int32_t);
     }
     if (op == YOKE_OP_MATMUL) {
         return yoke_product_scratch_bytes(call, n_threads);

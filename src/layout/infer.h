@@ -21,6 +21,10 @@ yoke_status yoke_layout_verify(const yoke_graph *graph,
  * tokens allow: strips.c. Once a graph, with layouts, whose logits nobody asks for; sets n_strips. */
 void yoke_layout_cut_logits(yoke_graph *graph, int64_t most_bytes);
 
+/* Lets the two terms of a parameter's gradient be one sum: share.c. For graphs that run as one
+ * micro-batch on one stage. After layouts, and after strips. */
+void yoke_layout_share_sums(yoke_graph *graph);
+
 /* Layout of each parameter, and every redistribution with its cost. */
 void yoke_layout_table_print(const yoke_graph *graph, FILE *file);
 

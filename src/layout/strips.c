@@ -18,15 +18,15 @@ static const char letters[2] = {'/', '|'};
 
 typedef struct strips {
     yoke_graph *graph;
-    const yoke_node *old; /* the nodes before; the graph's own array is written anew */
+    const yoke_node *old;       /* the nodes before; the graph's own array is written anew */
     int64_t n_old, first, last; /* the run and what stands between its nodes */
-    bool *runs;    /* [nodes] of the run */
-    bool *depends; /* [nodes] on what the run makes, or of it */
-    bool *made;    /* [values at the start] by the run, or from what it makes */
-    int n_rows;    /* dims that tell the token, the first of logits */
-    int dim;       /* the one that is cut */
-    int64_t n, extent;  /* strips, and local indices that they share */
-    yoke_value *now;    /* [values at the start] strip at hand, or YOKE_NO_VALUE */
+    bool *runs;                 /* [nodes] of the run */
+    bool *depends;              /* [nodes] on what the run makes, or of it */
+    bool *made;                 /* [values at the start] by the run, or from what it makes */
+    int n_rows;                 /* dims that tell the token, the first of logits */
+    int dim;                    /* the one that is cut */
+    int64_t n, extent;          /* strips, and local indices that they share */
+    yoke_value *now;            /* [values at the start] strip at hand, or YOKE_NO_VALUE */
     yoke_value **parts; /* [values at the start] strips of what is read behind the run, or NULL */
 } strips;
 
@@ -50,7 +50,8 @@ static void find_depending(strips *s)
     s->first = s->n_old;
     for (int64_t i = 0; i < s->n_old; i++) {
         const yoke_node *node = &s->old[i];
-        s->runs[i] = node->region == YOKE_REGION_FORWARD && yoke_graph_handles_logits(s->graph, node);
+        s->runs[i] =
+            node->region == YOKE_REGION_FORWARD && yoke_graph_handles_logits(s->graph, node);
         s->depends[i] = s->runs[i];
         for (int k = 0; k < node->n_in; k++) {
             s->depends[i] = s->depends[i] || s->made[node->in[k]];
@@ -186,8 +187,7 @@ static void append_strip(strips *s, yoke_value value, int64_t strip)
     yoke_node node = node_of_rows(s, YOKE_OP_STRIP, &value, 1);
     node.attributes.strip.first = first_of(s, strip);
     s->now[value] = node.out[0] = add_strip(s, value, strip);
-    node.out_rule[0] =
-        yoke_arena_copy_text(s->graph->arena, info_of(s, node.out[0])->dims);
+    node.out_rule[0] = yoke_arena_copy_text(s->graph->arena, info_of(s, node.out[0])->dims);
     yoke_graph_node_append(s->graph, &node);
 }
 

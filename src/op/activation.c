@@ -76,6 +76,7 @@ static void swiglu_gradient(yoke_graph *graph, const yoke_node *node, const yoke
 
 const yoke_op_def yoke_op_gelu = {
     .name = "gelu",
+    .light = true,
     .cheap = true,
     .gradient = gelu_gradient,
     .reuses = 1 << 0,
@@ -90,6 +91,7 @@ const yoke_op_def yoke_op_gelu_grad = {
 };
 const yoke_op_def yoke_op_gelu_erf = {
     .name = "gelu_erf",
+    .light = true,
     .cheap = true,
     .gradient = gelu_erf_gradient,
     .reuses = 1 << 0,
@@ -104,6 +106,7 @@ const yoke_op_def yoke_op_gelu_erf_grad = {
 };
 const yoke_op_def yoke_op_swiglu = {
     .name = "swiglu",
+    .light = true,
     .cheap = true,
     .gradient = swiglu_gradient,
     .narrow_in = 1 << 0 | 1 << 1,

@@ -62,9 +62,10 @@
     X(ADAMW_CONTROL, adamw_control) /* norm_squares, n_valid, applied (inout) -> control[8] */     \
     X(ADAMW, adamw) /* parameter (inout), first (inout), second (inout), gradient, control -> */   \
     X(CAST, cast)   /* a, storage of y or not -> y: a in the type of y */                          \
-    X(CONVERT, convert) /* a -> y: a redistribution along one axis; the local ones have a kernel */ \
-    X(STRIP, strip)     /* a -> y: the indices along attr.strip.dim from attr.strip.first on */    \
-    X(JOIN, join)       /* strips -> y: one behind the other along attr.strip.dim */
+    X(CONVERT,                                                                                     \
+      convert)      /* a -> y: a redistribution along one axis; the local ones have a kernel */    \
+    X(STRIP, strip) /* a -> y: the indices along attr.strip.dim from attr.strip.first on */        \
+    X(JOIN, join)   /* strips -> y: one behind the other along attr.strip.dim */
 
 typedef enum yoke_op {
 #define YOKE_OP_ENUM(upper, lower) YOKE_OP_##upper,

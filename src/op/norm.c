@@ -100,6 +100,7 @@ static void rms_norm_gradient(yoke_graph *graph, const yoke_node *node, const yo
 const yoke_op_def yoke_op_layer_norm = {
     .name = "layer_norm",
     .whole = "$",
+    .light = true,
     .cheap = true,
     .gradient = layer_norm_gradient,
     .reuses = 1 << 0 | 1 << 3,
@@ -122,6 +123,7 @@ const yoke_op_def yoke_op_layer_norm_grad_gain = {
 const yoke_op_def yoke_op_rms_norm = {
     .name = "rms_norm",
     .whole = "$",
+    .light = true,
     .cheap = true,
     .gradient = rms_norm_gradient,
     .reuses = 1 << 0 | 1 << 2,

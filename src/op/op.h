@@ -36,9 +36,11 @@ typedef struct yoke_op_def {
     bool accumulates; /* the kernel can add to its outputs: over micro-batches */
     bool spans;       /* inputs may live on different pipeline stages: each adds its own part */
     bool masks;       /* a replicated input may be counted on one rank alone (R -> P) */
-    bool sums_whole;  /* partial inputs become whole on every rank, not pieces: others read them so */
-    bool ordered; /* the result depends on where tokens stand in the sequence: attributes.order */
-    bool cheap;   /* little work for what its outputs fill: rather computed again than kept */
+    bool
+        sums_whole; /* partial inputs become whole on every rank, not pieces: others read them so */
+    bool ordered;   /* the result depends on where tokens stand in the sequence: attributes.order */
+    bool light;     /* one pass over what its gradient reads anyway */
+    bool cheap;     /* little work for what its outputs fill: rather computed again than kept */
 
     /* A letter that is divided with `letter`, if `n_parts` ranks allow it, or 0. NULL: none. */
     char (*companion)(const yoke_graph *graph, const yoke_node *node, char letter, int n_parts);

@@ -65,18 +65,32 @@ static yoke_status check_in_place(const yoke_flow *flow, const yoke_instruction 
     return YOKE_OK;
 }
 
-/* A sum over micro-batches is read once the last of them is in it: a copy of less would be in good
- * order everywhere else. */
+/* Over micro-batches, or over the nodes that add to it, or over both. */
+static bool is_sum(const yoke_value_info *info)
+{
+    return info->kind == YOKE_VALUE_ACCUMULATOR || info->n_makers > 0;
+}
+
+static int n_parts(const yoke_flow *flow, int id)
+{
+    const yoke_buffer *buffer = &flow->program->buffers[id];
+    int n_makers = graph_of(flow)->values[buffer->value].n_makers;
+    bool over_step = buffer->microbatch == YOKE_ONCE_A_STEP;
+    return (n_makers > 0 ? n_makers : 1) *
+           (over_step ? flow->verify->set->schedule.n_microbatches : 1);
+}
+
+/* A sum is read once the last of its parts is in it: a copy of less would be in good order everywhere
+ * else. */
 static yoke_status read_whole(yoke_flow *flow, int buffer)
 {
     yoke_value value = flow->program->buffers[buffer].value;
-    int n_sums = flow->verify->set->schedule.n_microbatches;
     const yoke_hold *hold = &flow->hold[buffer];
-    if (graph_of(flow)->values[value].kind == YOKE_VALUE_ACCUMULATOR &&
-        hold->state == YOKE_HOLD_VALUE && hold->n_writes < n_sums) {
+    if (is_sum(&graph_of(flow)->values[value]) && hold->state == YOKE_HOLD_VALUE &&
+        hold->n_writes < n_parts(flow, buffer)) {
         yoke_verify_text a;
-        return FLOW_FAIL(flow, "reads %s after %d of its %d micro-batches",
-                         tensor(flow, buffer, &a), hold->n_writes, n_sums);
+        return FLOW_FAIL(flow, "reads %s after %d of its %d parts", tensor(flow, buffer, &a),
+                         hold->n_writes, n_parts(flow, buffer));
     }
     return yoke_flow_read(flow, buffer);
 }
@@ -99,18 +113,11 @@ static yoke_status run_inputs(yoke_flow *flow, const yoke_instruction *at)
     return YOKE_OK;
 }
 
-/* Over micro-batches, or over the nodes that add to it, or over both. */
-static bool is_sum(const yoke_value_info *info)
-{
-    return info->kind == YOKE_VALUE_ACCUMULATOR || info->n_makers > 0;
-}
-
 /* A sum is written anew only by the first that adds to it. */
 static yoke_status check_sum(const yoke_flow *flow, const yoke_instruction *at, int out)
 {
     yoke_value value = flow->program->buffers[out].value;
-    if (is_sum(&graph_of(flow)->values[value]) && !at->accumulate &&
-        flow->hold[out].n_writes > 0) {
+    if (is_sum(&graph_of(flow)->values[value]) && !at->accumulate && flow->hold[out].n_writes > 0) {
         yoke_verify_text a;
         return FLOW_FAIL(flow, "writes %s anew, which loses what was added before",
                          tensor(flow, out, &a));
@@ -263,14 +270,10 @@ static yoke_status check_end(yoke_flow *flow, int id)
         return yoke_verify_fail(flow->verify, flow->rank, YOKE_NOT_YET,
                                 "%s is wanted after the step, but never written", a.at);
     }
-    int n_makers = info->n_makers > 0 ? info->n_makers : 1;
-    int n_parts = buffer->microbatch == YOKE_ONCE_A_STEP
-                      ? n_makers * flow->verify->set->schedule.n_microbatches
-                      : n_makers;
-    if (is_sum(info) && hold->n_writes != n_parts) {
+    if (is_sum(info) && hold->n_writes != n_parts(flow, id)) {
         return yoke_verify_fail(flow->verify, flow->rank, hold->since,
-                                "%s is a sum of %d parts, but %d are added", a.at, n_parts,
-                                hold->n_writes);
+                                "%s is a sum of %d parts, but %d are added", a.at,
+                                n_parts(flow, id), hold->n_writes);
     }
     if (wanted && hold->updated == YOKE_NOT_YET) {
         return yoke_verify_fail(flow->verify, flow->rank, hold->first_read,

@@ -28,11 +28,11 @@ static yoke_status fail_unknown(const char *text)
 #undef NAME
     };
     const char *nearest = yoke_text_nearest(text, names, YOKE_N_RECOMPUTES);
-    return YOKE_FAIL(YOKE_BAD_INPUT,
-                     "unknown recompute '%.80s'%s%s%s use none, selective, full, or the bytes that "
-                     "a pipeline stage may keep, such as 600MiB or 2GiB",
-                     text, nearest ? "; did you mean '" : ";", nearest ? nearest : "",
-                     nearest ? "'? Or" : "");
+    return YOKE_FAIL(
+        YOKE_BAD_INPUT,
+        "unknown recompute '%.80s'%s%s%s use none, light, selective, full, or the bytes that "
+        "a pipeline stage may keep, such as 600MiB or 2GiB",
+        text, nearest ? "; did you mean '" : ";", nearest ? nearest : "", nearest ? "'? Or" : "");
 }
 
 yoke_status yoke_recompute_parse(const char *text, yoke_recompute_wish *wish)

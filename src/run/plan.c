@@ -161,6 +161,12 @@ static yoke_status choose_travel(const yoke_config *config, const yoke_policies 
     return yoke_layout_verify(graph, policies);
 }
 
+/* True if every micro-batch of the step runs on one stage, and is the only one. */
+static bool has_one_place(const yoke_session *session)
+{
+    return session->config.microbatches == 1 && session->mesh.size[YOKE_AXIS_PP] == 1;
+}
+
 static yoke_status build_programs(yoke_session *session, yoke_session_use use, levels wanted,
                                   yoke_session_plan *plan)
 {
@@ -174,10 +180,13 @@ static yoke_status build_programs(yoke_session *session, yoke_session_use use, l
     config.balance_context = config.balance_context && use != YOKE_USE_LOGITS;
     yoke_policies policies = yoke_policies_choose(&config);
     YOKE_TRY(yoke_layout_infer(plan->graph, &session->mesh, &policies));
+    YOKE_TRY(choose_travel(&config, &policies, plan->graph));
     if (use != YOKE_USE_LOGITS) {
         yoke_layout_cut_logits(plan->graph, logits_budget(session));
     }
-    YOKE_TRY(choose_travel(&config, &policies, plan->graph));
+    if (use == YOKE_USE_TRAIN && has_one_place(session)) {
+        yoke_layout_share_sums(plan->graph);
+    }
     if (config.fuse) {
         yoke_graph_fuse(plan->graph);
     }

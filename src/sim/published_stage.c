@@ -54,22 +54,24 @@ static sizes sizes_of(const yoke_published_request *request)
 }
 
 /* Elements a token that the backward of one forward node needs; -1 if that is not known. A norm
- * keeps its input and statistics, and its output is what a product reads. */
-static double kept_by_node(const yoke_node *node, const sizes *s)
+ * keeps its input and statistics, and its output is what a product reads. At the light level what
+ * norms and activations make is made again. */
+static double kept_by_node(const yoke_node *node, const sizes *s, bool light)
 {
+    double made = light ? 0 : 1;
     bool mixes = node->n_in > 0 && strchr(node->in_rule[0], 'e') != NULL;
     switch ((int)node->op) {
     case YOKE_OP_LAYER_NORM:
-        return (2 * s->d + 2) / s->stream;
+        return (s->d + made * (s->d + 2)) / s->stream;
     case YOKE_OP_RMS_NORM:
-        return (2 * s->d + 1) / s->stream;
+        return (s->d + made * (s->d + 1)) / s->stream;
     case YOKE_OP_ATTENTION:
         return (2 * s->h * s->x + s->h) / s->inner + 2 * s->k * s->x / s->key_parts;
     case YOKE_OP_GELU:
     case YOKE_OP_GELU_ERF:
-        return 2 * s->f / s->inner;
+        return (1 + made) * s->f / s->inner;
     case YOKE_OP_SWIGLU:
-        return 3 * s->f / s->inner;
+        return (2 + made) * s->f / s->inner;
     case YOKE_OP_MATMUL:
         return mixes ? -1 : 0;
     case YOKE_OP_ADD:
@@ -100,17 +102,18 @@ static double kept_by_products(const yoke_graph *graph, const yoke_node *node, c
         kept += strchr(dims, 'k') ? s->k * s->x / s->key_parts : 0;
         kept += strchr(dims, 'f') ? s->f / s->inner : 0;
     }
-    return kept_by_node(node, s) < 0 ? -1 : kept;
+    return kept_by_node(node, s, false) < 0 ? -1 : kept;
 }
 
-static double in_parts(const yoke_graph *graph, int block, const sizes *s, bool products)
+static double in_parts(const yoke_graph *graph, int block, const sizes *s, yoke_recompute level)
 {
+    bool products = level == YOKE_RECOMPUTE_SELECTIVE, light = level == YOKE_RECOMPUTE_LIGHT;
     double elements = products ? s->d / s->stream : 0, pending = 0;
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const yoke_node *node = &graph->nodes[i];
         if (node->region == YOKE_REGION_FORWARD && node->block == block) {
-            double more =
-                products ? kept_by_products(graph, node, s, &pending) : kept_by_node(node, s);
+            double more = products ? kept_by_products(graph, node, s, &pending)
+                                   : kept_by_node(node, s, light);
             elements += more < 0 ? (double)NAN : more;
         }
     }
@@ -123,13 +126,15 @@ static const double *kept_by_layers(const yoke_published_request *request, const
     const yoke_graph *graph = request->set->graph;
     double *bytes = YOKE_ARENA_NEW(request->arena, double, graph->n_blocks);
     sizes s = sizes_of(request);
-    bool none = strcmp(request->recompute, "none") == 0;
-    bool selective = strcmp(request->recompute, "selective") == 0;
-    bool full = strcmp(request->recompute, "full") == 0;
+    int level = 0;
+    while (level < YOKE_N_RECOMPUTES &&
+           strcmp(request->recompute, yoke_recompute_name((yoke_recompute)level)) != 0) {
+        level++;
+    }
     for (int block = 0; block < graph->n_blocks; block++) {
-        double elements = full ? s.d / s.stream : (double)NAN;
-        if (is_layer[block] && (none || selective)) {
-            elements = in_parts(graph, block, &s, selective);
+        double elements = level == YOKE_RECOMPUTE_FULL ? s.d / s.stream : (double)NAN;
+        if (is_layer[block] && level < YOKE_RECOMPUTE_FULL) {
+            elements = in_parts(graph, block, &s, (yoke_recompute)level);
         }
         bytes[block] = is_layer[block] ? 4 * s.bs * elements : 0;
     }

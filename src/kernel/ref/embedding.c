@@ -1,8 +1,9 @@
 /*
  * Embedding: y[b,t,:] = table[ids[b,t],:], and its gradient dtable[v,:] = sum of dy over the tokens with id v.
  *
- * The table has a type of its own, and may be a shard of rows. An id outside of it gives a row of zeros, so the sum over the shards is the whole.
- * Tokens are added in ascending order.
+ * The table has a type of its own, and may be a shard of rows. An id outside of it gives a row of zeros, so the sum over the
+ * shards is the whole. Tokens of one id are added in ascending order, and their sum to what is there before. So a table
+ * that serves twice can have one gradient for both places, with the bits of the sum of two.
  */
 #include "kernel/ref/ref.h"
 
@@ -31,6 +32,15 @@ void YOKE_REF_NAME(embedding)(const yoke_kernel_call *call)
     }
 }
 
+static bool is_first(const int32_t *ids, int64_t i)
+{
+    int64_t j = 0;
+    while (ids[j] != ids[i]) {
+        j++;
+    }
+    return j == i;
+}
+
 void YOKE_REF_NAME(embedding_grad)(const yoke_kernel_call *call)
 {
     const int32_t *ids = call->in[0].data;
@@ -46,11 +56,15 @@ void YOKE_REF_NAME(embedding_grad)(const yoke_kernel_call *call)
     }
     for (int64_t i = 0; i < n_tokens; i++) {
         int64_t row = ids[i] - shard->offset[0];
-        if (row < 0 || row >= shard->extent[0]) {
+        if (row < 0 || row >= shard->extent[0] || !is_first(ids, i)) {
             continue;
         }
         for (int64_t d = 0; d < width; d++) {
-            dtable[row * width + d] += real_widen(dy[i * width + d]);
+            float sum = 0.0f;
+            for (int64_t j = i; j < n_tokens; j++) {
+                sum += ids[j] == ids[i] ? real_widen(dy[j * width + d]) : 0.0f;
+            }
+            dtable[row * width + d] += sum;
         }
     }
 }
