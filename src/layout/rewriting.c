@@ -15,6 +15,7 @@ yoke_value yoke_rewriting_value_add(yoke_graph *graph, yoke_value like, yoke_dty
     yoke_value_info info = graph->values[like];
     info.dtype = dtype;
     info.stream = info.output = false;
+    info.n_makers = 0;
     return yoke_graph_value_add(graph, &info);
 }
 

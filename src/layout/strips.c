@@ -13,9 +13,6 @@
 #include <string.h>
 #include "layout/infer.h"
 
-/* Letters of the graph's own: tokens in one of the longer strips, and in one of the others. */
-static const char letters[2] = {'/', '|'};
-
 typedef struct strips {
     yoke_graph *graph;
     const yoke_node *old;       /* the nodes before; the graph's own array is written anew */
@@ -148,18 +145,12 @@ static int64_t first_of(const strips *s, int64_t strip)
     return strip * (s->extent / s->n) + (strip < longer ? strip : longer);
 }
 
-static char letter_of(const strips *s, int64_t strip)
-{
-    return letters[strip >= s->extent % s->n];
-}
-
 /* A strip of a value, yet to be made. */
 static yoke_value add_strip(strips *s, yoke_value value, int64_t strip)
 {
     yoke_value_info info = *info_of(s, value);
     info.name = yoke_arena_print(s->graph->arena, "%s.strip%lld", info.name, (long long)strip);
     info.kind = YOKE_VALUE_ACTIVATION;
-    info.dims[s->dim] = letter_of(s, strip);
     info.shape.extent[s->dim] =
         n_parts(s, value, s->dim) * (first_of(s, strip + 1) - first_of(s, strip));
     return yoke_graph_value_add(s->graph, &info);
@@ -191,27 +182,17 @@ static void append_strip(strips *s, yoke_value value, int64_t strip)
     yoke_graph_node_append(s->graph, &node);
 }
 
-/* The rule of an operand that is a strip. */
-static const char *rule_of(const strips *s, const char *rule, int64_t strip)
-{
-    char *copy = yoke_arena_print(s->graph->arena, "%s", rule);
-    copy[s->dim] = letter_of(s, strip);
-    return copy;
-}
-
 /* A node of the run, for one strip. */
 static void append_for_strip(strips *s, const yoke_node *old, int64_t strip)
 {
     yoke_node node = *old;
     node.in = YOKE_ARENA_NEW(s->graph->arena, yoke_value, old->n_in);
-    node.in_rule = YOKE_ARENA_NEW(s->graph->arena, const char *, old->n_in);
     for (int k = 0; k < old->n_in; k++) {
         bool rows = has_rows(s, old->in[k]);
         if (rows && !s->made[old->in[k]] && s->now[old->in[k]] == YOKE_NO_VALUE) {
             append_strip(s, old->in[k], strip);
         }
         node.in[k] = rows ? s->now[old->in[k]] : old->in[k];
-        node.in_rule[k] = rows ? rule_of(s, old->in_rule[k], strip) : old->in_rule[k];
     }
     for (int k = 0; k < old->n_out; k++) {
         yoke_value value = old->out[k];
@@ -220,12 +201,11 @@ static void append_for_strip(strips *s, const yoke_node *old, int64_t strip)
             continue;
         }
         s->now[value] = node.out[k] = add_strip(s, value, strip);
-        node.out_rule[k] = rule_of(s, old->out_rule[k], strip);
         if (s->parts[value]) {
             s->parts[value][strip] = node.out[k];
         }
     }
-    if (node.n_out > 0 && node.op == YOKE_OP_CONVERT) {
+    if (node.op == YOKE_OP_CONVERT) {
         node.attributes.global[0] = info_of(s, node.out[0])->shape;
     }
     yoke_graph_node_append(s->graph, &node);
@@ -252,8 +232,7 @@ static void append_joins(strips *s, int64_t n_values)
         if (s->parts[value]) {
             yoke_node node = node_of_rows(s, YOKE_OP_JOIN, s->parts[value], (int)s->n);
             node.out[0] = value;
-            node.out_rule[0] = info_of(s, value)->dims;
-            node.out_rule[0] = yoke_arena_copy_text(s->graph->arena, node.out_rule[0]);
+            node.out_rule[0] = yoke_arena_copy_text(s->graph->arena, info_of(s, value)->dims);
             yoke_graph_node_append(s->graph, &node);
         }
     }
@@ -327,10 +306,6 @@ void yoke_layout_cut_logits(yoke_graph *graph, int64_t most_bytes)
     }
     int64_t wanted = (bytes + most_bytes - 1) / most_bytes;
     s.n = wanted < s.extent ? wanted : s.extent;
-    for (int i = 0; i < 2; i++) {
-        graph->letters[(int)letters[i]] =
-            n_parts(&s, graph->logits, s.dim) * (s.extent / s.n + (i == 0));
-    }
     find_parts(&s);
     rewrite(&s, (int64_t)graph->n_values);
     graph->n_strips = s.n;

@@ -40,7 +40,8 @@ static bool makes_narrow(const yoke_graph *graph, const yoke_node *node)
 {
     const yoke_op_def *def = yoke_op_get(node->op);
     const yoke_value_info *out = &graph->values[node->out[0]];
-    bool part = node->n_out == 1 && out->kind == YOKE_VALUE_ACTIVATION && out->dtype == YOKE_F32;
+    bool part = node->n_out == 1 && out->kind == YOKE_VALUE_ACTIVATION && out->n_makers == 0 &&
+                out->dtype == YOKE_F32;
     return reduces(graph, node) || (part && def->mixes && yoke_mask_has(def->narrow_out, 0));
 }
 

@@ -145,9 +145,11 @@ static void gradient(yoke_graph *graph, const yoke_node *node, const yoke_value 
 static double flops(const yoke_graph *graph, const yoke_node *node)
 {
     const yoke_value_info *y = yoke_value_get(graph, node->out[0]);
+    const yoke_value_info *a = yoke_value_get(graph, node->in[0]);
     double summed = 1;
-    for (const char *c = node->in_rule[0]; *c; c++) {
-        summed *= strchr(node->out_rule[0], *c) ? 1.0 : (double)yoke_letter_extent(graph, *c);
+    for (int d = 0; d < a->shape.n_dims; d++) {
+        bool kept = strchr(node->out_rule[0], node->in_rule[0][d]);
+        summed *= kept ? 1.0 : (double)a->shape.extent[d];
     }
     return 2.0 * summed * (double)yoke_shape_elements(&y->shape);
 }

@@ -180,13 +180,13 @@ static yoke_status build_programs(yoke_session *session, yoke_session_use use, l
     config.balance_context = config.balance_context && use != YOKE_USE_LOGITS;
     yoke_policies policies = yoke_policies_choose(&config);
     YOKE_TRY(yoke_layout_infer(plan->graph, &session->mesh, &policies));
-    YOKE_TRY(choose_travel(&config, &policies, plan->graph));
     if (use != YOKE_USE_LOGITS) {
         yoke_layout_cut_logits(plan->graph, logits_budget(session));
     }
     if (use == YOKE_USE_TRAIN && has_one_place(session)) {
         yoke_layout_share_sums(plan->graph);
     }
+    YOKE_TRY(choose_travel(&config, &policies, plan->graph));
     if (config.fuse) {
         yoke_graph_fuse(plan->graph);
     }
