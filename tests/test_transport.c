@@ -2,13 +2,14 @@
 /*
  * The transport with ranks as threads: every kind of transfer over groups of 1, 2, 3, 5, 8 and 16
  * and sizes around its thresholds against plain loops, many outstanding, waits in any order,
- * overlapping groups and equal bits.
+ * overlapping groups, equal bits, and sleep.
  */
 #include "ranks.h"
 
 #include <math.h>
+#include "transport/world.h"
 
-static const int64_t sizes[] = {0, 1, 1023, 1024, 1025, 100003};
+static const int64_t sizes[] = {0, 1, 15, 17, 1023, 1024, 1025, 100003};
 enum { N_SIZES = sizeof sizes / sizeof sizes[0] };
 
 static float reduced(int n_ranks, int64_t index, int salt, bool max)
@@ -526,6 +527,37 @@ static void test_sleep_and_wake(void **state)
     yoke_world_destroy(world);
 }
 
+/* Rank 0 comes only once it has seen rank 1 sleep: who waits long leaves the cores alone. */
+static yoke_status wait_long(yoke_endpoint *endpoint, void *user)
+{
+    enum { MOST_LOOKS = 30000 };
+    yoke_world *world = user;
+    uint32_t *never = yoke_world_user(world);
+    for (int i = 0; yoke_endpoint_rank(endpoint) == 0; i++) {
+        /* Only asks whether it sleeps; nothing is read because of it. */
+        if (atomic_load_explicit(&world->states[1].sleeps_on, memory_order_relaxed) != 0) {
+            break;
+        }
+        if (i == MOST_LOOKS) {
+            return YOKE_FAIL(YOKE_CHECK, "rank 1 waits without sleeping");
+        }
+        YOKE_TRY(yoke_endpoint_sleep(endpoint, never, 0, 0.001));
+    }
+    return run_barrier(endpoint, 0);
+}
+
+static void test_long_waits_sleep(void **state)
+{
+    (void)state;
+    const int n_cores[] = {1, 64};
+    for (int i = 0; i < 2; i++) {
+        rank_options options = {.n_ranks = 2, .n_cores = n_cores[i], .user_bytes = 64};
+        yoke_world *world = open_world(&options);
+        run_ranks(world, true, wait_long, world);
+        yoke_world_destroy(world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -542,6 +574,7 @@ int main(void)
         cmocka_unit_test(test_messages_received_in_reverse),
         cmocka_unit_test(test_offsets_beyond_32_bits),
         cmocka_unit_test(test_sleep_and_wake),
+        cmocka_unit_test(test_long_waits_sleep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

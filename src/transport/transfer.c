@@ -87,7 +87,7 @@ static yoke_status sleep_once(yoke_endpoint *endpoint, const yoke_request *reque
     yoke_rank_state *self = endpoint->self;
     yoke_gate *gate = is_message(request) ? yoke_message_gate(endpoint, request)
                                           : yoke_collective_gate(endpoint, request);
-    if (endpoint->spins && yoke_gate_spin(gate, seen) != seen) {
+    if (yoke_gate_look(gate, seen, endpoint->spins) != seen) {
         return YOKE_OK;
     }
     if (yoke_job_is_aborted(endpoint->world)) {

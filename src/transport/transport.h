@@ -16,7 +16,8 @@
  * the work: small ones are done by the last to start, large ones by those who wait. No rank has to
  * be running for another's wait to end, so waits may come in any order: only a transfer that
  * somebody never starts makes others wait for ever. A wait then ends with YOKE_RANK_LOST, when the
- * job is aborted. Waiting spins shortly if every rank has a core, then sleeps (futex).
+ * job is aborted. Waiting spins shortly if every rank has a core, else lets others have its own a
+ * few times; then it sleeps (futex).
  */
 #ifndef YOKE_TRANSPORT_TRANSPORT_H
 #define YOKE_TRANSPORT_TRANSPORT_H

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,6 +15,13 @@
 /* A few microseconds on a machine whose pause takes 40 to 140 cycles: about what going to sleep and
  * being woken costs, so that spinning loses at most as much as it can gain. */
 enum { SPINS = 300 };
+
+/* Where ranks share cores: giving the core away this often before sleeping lets the others come to
+ * the same point without a system call to wake anyone, and keeps a virtual core from being halted,
+ * which costs tens of microseconds. all_reduce of 4 KB on 2 cores by 4 and 8 ranks: 35 and 54 us
+ * without, 5 and 27 with 2, 5 to 7 and 12 to 15 with 4 to 300. A rank that waits long loses no more
+ * than these switches: a training step of 16 ranks on 2 cores took 163 ms without, 158 with 16. */
+enum { YIELDS = 16 };
 
 static void relax(void)
 {
@@ -36,11 +44,16 @@ void yoke_word_wake(_Atomic uint32_t *word, int n)
     (void)syscall(SYS_futex, word, FUTEX_WAKE, n, NULL, NULL, 0);
 }
 
-uint32_t yoke_gate_spin(const yoke_gate *gate, uint32_t seen)
+uint32_t yoke_gate_look(const yoke_gate *gate, uint32_t seen, bool spins)
 {
     uint32_t now = seen;
-    for (int i = 0; i < SPINS && now == seen; i++) {
-        relax();
+    int n_looks = spins ? SPINS : YIELDS;
+    for (int i = 0; i < n_looks && now == seen; i++) {
+        if (spins) {
+            relax();
+        } else {
+            (void)sched_yield();
+        }
         now = atomic_load_explicit(&gate->word, memory_order_relaxed);
     }
     return now;

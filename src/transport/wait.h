@@ -12,8 +12,9 @@
 bool yoke_word_sleep(const _Atomic uint32_t *word, uint32_t value, double seconds);
 void yoke_word_wake(_Atomic uint32_t *word, int n);
 
-/* The value after a short time of looking, which is `seen` if it did not change. */
-uint32_t yoke_gate_spin(const yoke_gate *gate, uint32_t seen);
+/* The value after a short time of looking, which is `seen` if it did not change. Who `spins` keeps
+ * its core meanwhile, who does not gives it to whoever wants it. */
+uint32_t yoke_gate_look(const yoke_gate *gate, uint32_t seen, bool spins);
 
 /* Sleeps while the word is `seen`, at most `seconds`; may return early. `sleeps_on` (or NULL) tells
  * others meanwhile which word to wake. True when time ran out. */
