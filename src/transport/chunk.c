@@ -13,9 +13,15 @@ enum {
     /* 64 KiB: some 10 us of work against 0.1 us to take a chunk. */
     MOST_CHUNK_ELEMENTS = 16384,
     LEAST_CHUNK_ELEMENTS = 1024,
-    /* 4 KiB: a sum under way and the piece that is added to it stay in the first-level cache. */
-    BLOCK_ELEMENTS = 1024,
+    /* 1 KiB: a piece of each of 8 members and their sum stay in the first-level cache. */
+    BLOCK_ELEMENTS = 256,
+    /* A cache line, in four. */
+    LINE_FLOATS = YOKE_CACHE_LINE / 4,
 };
+
+/* In registers on any processor that has vectors: gcc 12 keeps arrays of floats in memory. Aligned
+ * as the floats of a buffer are. */
+typedef float four_floats __attribute__((vector_size(16), aligned(4), may_alias));
 
 /* Both are 0, but -0 leaves every number as it is when added, +0 turns -0 into +0. */
 static const float neutral = -0.0f;
@@ -29,8 +35,7 @@ static bool is_range(yoke_transfer_kind kind)
 /* Chunks of a range are whole cache lines, and at least one a member where there is enough. */
 static int64_t range_chunk(int64_t elements, int n_members)
 {
-    enum { LINE_ELEMENTS = YOKE_CACHE_LINE / 4 };
-    int64_t share = (elements / n_members + LINE_ELEMENTS) / LINE_ELEMENTS * LINE_ELEMENTS;
+    int64_t share = (elements / n_members + LINE_FLOATS) / LINE_FLOATS * LINE_FLOATS;
     if (share > MOST_CHUNK_ELEMENTS) {
         return MOST_CHUNK_ELEMENTS;
     }
@@ -96,6 +101,43 @@ static void reduce_block(const yoke_work *work, int64_t start, int64_t n)
     }
 }
 
+static four_floats *floats_of(const yoke_work *work, int member, int64_t at)
+{
+    return (four_floats *)(void *)((float *)work->entries[member].out + at);
+}
+
+/* Floats in place: every buffer becomes the sum of all, a line of each at a time, so that the
+ * processor fetches from all buffers at once and the sum is written where a line has just been read.
+ * All_reduce of 16 MB by 2, 4 and 8 ranks on 2 cores: 0.57, 1.9 and 5.1 ms; by blocks of 4 KiB
+ * 0.69, 3.4 and 8.6. Stores past the caches and prefetching were slower. Returns where it ends: what
+ * is left is less than a line. */
+static int64_t sum_lines(const yoke_work *work, int64_t start, int64_t end)
+{
+    int64_t at = start;
+    for (; at + LINE_FLOATS <= end; at += LINE_FLOATS) {
+        const four_floats *from = floats_of(work, 0, at);
+        four_floats a = from[0];
+        four_floats b = from[1];
+        four_floats c = from[2];
+        four_floats d = from[3];
+        for (int m = 1; m < work->n_members; m++) {
+            from = floats_of(work, m, at);
+            a += from[0];
+            b += from[1];
+            c += from[2];
+            d += from[3];
+        }
+        for (int m = 0; m < work->n_members; m++) {
+            four_floats *to = floats_of(work, m, at);
+            to[0] = a;
+            to[1] = b;
+            to[2] = c;
+            to[3] = d;
+        }
+    }
+    return at;
+}
+
 static void broadcast_block(const yoke_work *work, int64_t start, int64_t n)
 {
     int root = work->transfer->peer;
@@ -109,6 +151,11 @@ static void broadcast_block(const yoke_work *work, int64_t start, int64_t n)
     }
 }
 
+static bool adds_floats(const yoke_transfer *transfer)
+{
+    return transfer->kind == YOKE_TRANSFER_ALL_REDUCE_SUM && transfer->dtype == YOKE_F32;
+}
+
 static void run_range(const yoke_work *work, int member, int64_t index)
 {
     int64_t first;
@@ -119,7 +166,8 @@ static void run_range(const yoke_work *work, int member, int64_t index)
     if (end > work->transfer->elements) {
         end = work->transfer->elements;
     }
-    for (int64_t at = start; at < end; at += BLOCK_ELEMENTS) {
+    int64_t at = adds_floats(work->transfer) ? sum_lines(work, start, end) : start;
+    for (; at < end; at += BLOCK_ELEMENTS) {
         int64_t n = end - at < BLOCK_ELEMENTS ? end - at : BLOCK_ELEMENTS;
         if (work->transfer->kind == YOKE_TRANSFER_BROADCAST) {
             broadcast_block(work, at, n);
