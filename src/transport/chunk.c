@@ -10,7 +10,9 @@
 #include "transport/element.h"
 
 enum {
-    /* 64 KiB: some 10 us of work against 0.1 us to take a chunk. */
+    /* 64 KiB: some 10 us of work against 0.1 us to take a chunk. All_reduce of 64 KB to 16 MB by 2, 4
+     * and 8 ranks on 2 cores took the same within the noise with a quarter and four times as many;
+     * likewise with a quarter and four times the least. */
     MOST_CHUNK_ELEMENTS = 16384,
     LEAST_CHUNK_ELEMENTS = 1024,
     /* 1 KiB: a piece of each of 8 members and their sum stay in the first-level cache. */

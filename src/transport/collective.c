@@ -13,7 +13,8 @@
 #include "transport/wait.h"
 
 /* Work up to this many bytes read is done by the last member to start, who has the others' data
- * waiting: about the time it takes to wake somebody. */
+ * waiting. all_reduce on 2 cores: 64 KiB by 4 ranks 7.7 us by one and 9 shared out, 128 KiB 11.5 and
+ * 9; 8 ranks are alike up to 256 KiB; of 2 ranks 128 KiB 6.5 and 3.8. */
 enum { SMALL_BYTES = 65536 };
 
 static const yoke_ranks *group_of(const yoke_endpoint *endpoint, const yoke_request *request)
