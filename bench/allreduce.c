@@ -14,11 +14,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "run/placement.h"
 #include "transport/transport.h"
 
 enum { MOST_RANKS = 8, LEAST_BYTES = 4096, MOST_REPEATS = 201, MOST_ROUNDS = 99 };
 
 typedef struct trial {
+    const yoke_placement *placement;
     size_t bytes;
     int repeats;
     float *data;    /* [ranks][bytes] */
@@ -34,6 +36,7 @@ static yoke_status reduce_again(yoke_endpoint *endpoint, void *user)
                             .elements = (int64_t)(t->bytes / sizeof(float)),
                             .out = t->data + rank * (t->bytes / sizeof(float))};
     yoke_request request;
+    yoke_placement_bind(t->placement, yoke_endpoint_rank(endpoint));
     memset(reduce.out, 0, t->bytes);
     for (int i = 0; i < t->repeats; i++) {
         YOKE_TRY(yoke_transfer_start(endpoint, &barrier, &request));
@@ -90,9 +93,15 @@ static yoke_status make_world(int n_ranks, size_t bytes, yoke_world **world)
 static yoke_status measure_ours(int n_ranks, size_t bytes, double *seconds)
 {
     yoke_world *world;
+    yoke_placement *placement;
+    /* As a run places its ranks; MPI does likewise. */
+    YOKE_TRY(yoke_placement_create(
+        &(yoke_placement_request){.wanted = "auto", .n_ranks = n_ranks, .n_threads = 1},
+        &placement));
     YOKE_TRY(make_world(n_ranks, bytes, &world));
     char *memory = yoke_world_user(world);
-    trial t = {.bytes = bytes,
+    trial t = {.placement = placement,
+               .bytes = bytes,
                .repeats = repeats_of(bytes),
                .data = (float *)(void *)memory,
                .time_s = (double *)(void *)(memory + (size_t)n_ranks * bytes)};
@@ -101,6 +110,7 @@ static yoke_status measure_ours(int n_ranks, size_t bytes, double *seconds)
     yoke_status status = yoke_world_launch(world, &launch, reports);
     *seconds = status ? 0 : median_s(&t, n_ranks);
     yoke_world_destroy(world);
+    yoke_placement_destroy(placement);
     return status;
 }
 
