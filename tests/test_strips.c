@@ -169,6 +169,26 @@ static void test_meshes(void **state)
     }
 }
 
+/* 16 tokens over 3 ranks and one sequence: nothing to cut evenly. */
+static void test_a_note_says_what_is_not_cut(void **state)
+{
+    (void)state;
+    const session_case c = {
+        .mesh = "cp=3", .batch = 1, .options = "logits_budget=2KiB", .steps = 1};
+    scene s;
+    yoke_note notes[YOKE_MOST_NOTES];
+    bool told = false;
+    scene_open(&s, &c);
+    scene_plan(&s);
+    assert_int_equal(yoke_session_graph(s.session)->n_strips, 1);
+    int n = yoke_session_notes(s.session, notes);
+    for (int i = 0; i < n; i++) {
+        told = told || strstr(notes[i].text, "in 1 strips of tokens, where logits_budget 2KiB");
+    }
+    assert_true(told);
+    scene_close(&s);
+}
+
 /* The strips of a divided vocabulary meet in more collectives, each for fewer tokens. */
 static void test_as_many_elements_are_reduced(void **state)
 {
@@ -200,6 +220,7 @@ int main(void)
         cmocka_unit_test(test_numbers_are_those_of_whole_logits),
         cmocka_unit_test(test_meshes),
         cmocka_unit_test(test_as_many_elements_are_reduced),
+        cmocka_unit_test(test_a_note_says_what_is_not_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

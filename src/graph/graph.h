@@ -54,7 +54,9 @@ struct yoke_graph {
      * NULL before autodiff. */
     yoke_value *gradients;
 
-    int64_t n_strips; /* in which logits are made one after the other; 0 before that is settled */
+    /* In which logits are made one after the other, and how many the budget wants; 0 before that is
+     * settled. */
+    int64_t n_strips, n_strips_wanted;
 
     const yoke_recompute *recompute; /* [n_blocks]; NULL: nothing is computed again */
 

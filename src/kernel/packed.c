@@ -247,7 +247,7 @@ static operand operand_of(const yoke_tensor *tensor, bool k_is_last, int64_t sid
     };
 }
 
-/* Few rows on a large table: oneDNN does these better. */
+/* Few rows on a large table: oneDNN does these better, with bits of its own. */
 static bool is_flat(const yoke_kernel_call *call)
 {
     yoke_product size = yoke_piece_contract(call);

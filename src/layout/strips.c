@@ -7,8 +7,9 @@
  * sums over tokens, the loss and the gradient of the head's weight, each strip adds to; what it makes
  * for each token is joined behind the last.
  *
- * Relies on layouts, and on the gradient of the logits in the forward pass (graph/early.c). Does nothing
- * where tokens do not divide evenly, or not alike for all that the run reads.
+ * Relies on layouts, and on the gradient of the logits in the forward pass (graph/early.c). Where tokens
+ * do not divide evenly, or not alike for all that the run reads, logits stay whole, and a note says so
+ * (run/notes.c).
  */
 #include <string.h>
 #include "layout/infer.h"
@@ -296,15 +297,16 @@ void yoke_layout_cut_logits(yoke_graph *graph, int64_t most_bytes)
     const yoke_value_info *logits = &graph->values[graph->logits];
     yoke_shard piece = yoke_layout_shard(&graph->mesh, logits->layout, &logits->shape, 0);
     int64_t bytes = yoke_shard_elements(&piece) * yoke_dtype_bytes(logits->dtype);
+    int64_t wanted = bytes > most_bytes ? (bytes + most_bytes - 1) / most_bytes : 1;
     graph->n_strips = 1;
-    if (bytes <= most_bytes) {
+    graph->n_strips_wanted = wanted;
+    if (wanted == 1) {
         return;
     }
     strips s = strips_of(graph);
     if (!choose_dim(&s)) {
         return;
     }
-    int64_t wanted = (bytes + most_bytes - 1) / most_bytes;
     s.n = wanted < s.extent ? wanted : s.extent;
     find_parts(&s);
     rewrite(&s, (int64_t)graph->n_values);

@@ -87,9 +87,25 @@ static int note_dropped(const yoke_session *session, yoke_note *notes)
     return 0;
 }
 
+/* Logits beyond their budget. */
+static int note_logits(const yoke_session *session, yoke_note *notes)
+{
+    const yoke_graph *graph = session->train.graph;
+    if (graph->n_strips_wanted <= graph->n_strips) {
+        return 0;
+    }
+    snprintf(notes->text, sizeof notes->text,
+             "logits are made in %lld strips of tokens, where logits_budget %.20s wants %lld: a "
+             "strip has a token of each sequence, and ranks must divide tokens evenly",
+             (long long)graph->n_strips, session->config.logits_budget,
+             (long long)graph->n_strips_wanted);
+    return 1;
+}
+
 int yoke_session_notes(const yoke_session *session, yoke_note notes[YOKE_MOST_NOTES])
 {
     int n = note_options(session, notes);
     n += note_ranks(session, notes + n);
+    n += note_logits(session, notes + n);
     return n + note_dropped(session, notes + n);
 }
