@@ -95,10 +95,9 @@ static int note_logits(const yoke_session *session, yoke_note *notes)
         return 0;
     }
     snprintf(notes->text, sizeof notes->text,
-             "logits are made in %lld strips of tokens, where logits_budget %.20s wants %lld: a "
-             "strip has a token of each sequence, and ranks must divide tokens evenly",
-             (long long)graph->n_strips, session->config.logits_budget,
-             (long long)graph->n_strips_wanted);
+             "logits_budget wants %lld strips of tokens and there are %lld: a strip has a token of "
+             "each sequence, and ranks must divide tokens evenly",
+             (long long)graph->n_strips_wanted, (long long)graph->n_strips);
     return 1;
 }
 

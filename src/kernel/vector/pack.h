@@ -68,7 +68,7 @@ static inline __attribute__((always_inline)) void turn_four(const char *from, in
                       __builtin_shufflevector(high_a, high_b, 0, 1, 4, 5),
                       __builtin_shufflevector(high_a, high_b, 2, 3, 6, 7)};
     for (int i = 0; i < 4; i++) {
-        memcpy(to + i * width, &turned[i], sizeof(quad));
+        memcpy(to + (ptrdiff_t)i * width, &turned[i], sizeof(quad));
     }
 }
 
