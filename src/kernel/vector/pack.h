@@ -7,8 +7,8 @@
 #ifndef YOKE_KERNEL_VECTOR_PACK_H
 #define YOKE_KERNEL_VECTOR_PACK_H
 
-#include "base/bf16.h"
 #include <stddef.h>
+#include "base/bf16.h"
 #include "kernel/vector/vector.h"
 
 typedef float quad __attribute__((vector_size(4 * sizeof(float))));
