@@ -7,6 +7,7 @@
 #ifndef YOKE_KERNEL_VECTOR_TILE_H
 #define YOKE_KERNEL_VECTOR_TILE_H
 
+#include "kernel/vector/pack.h"
 #include "kernel/vector/real.h"
 
 typedef struct strided {
@@ -70,15 +71,27 @@ typedef struct packing {
     int64_t first;
 } packing;
 
-/* Rows of 16 at a time, turned: panels [rows / 16][width][16]. Rows missing in the last panel are 0. */
+/* Panels [rows / 16][width][16]: a panel's lanes are rows. Rows missing in the last one are 0. A panel whose rows do not
+ * all stand here gets them one at a time. */
 static inline void pack_turned(const packing *p, float *to)
 {
     int64_t end = p->first + p->rows;
-    for (int64_t row = p->first; row < ceil_div(end, LANES) * LANES; row++) {
-        const real *from = row < end ? p->from + (row - p->first) * p->stride : NULL;
+    int64_t n_rows;
+    for (int64_t row = p->first; row < ceil_div(end, LANES) * LANES; row += n_rows) {
+        bool whole = row % LANES == 0 && row + LANES <= end;
+        n_rows = whole ? LANES : 1;
+        const stored rows = {.from = (const char *)(p->from + (row - p->first) * p->stride),
+                             .stride = p->stride,
+                             .side = LANES,
+                             .depth = p->width,
+                             .turned = true};
         float *lane = to + row / LANES * LANES * p->width + row % LANES;
-        for (int64_t x = 0; x < p->width; x++) {
-            lane[x * LANES] = from ? real_widen(from[x]) : 0.0f;
+        if (whole) {
+            panel_pack(&rows, LANES, sizeof(real) == sizeof(yoke_bf16), lane);
+        }
+        for (int64_t x = 0; x < p->width && !whole; x++) {
+            lane[x * LANES] =
+                row < end ? real_widen(p->from[(row - p->first) * p->stride + x]) : 0.0f;
         }
     }
 }
