@@ -171,7 +171,8 @@ static void ask_not_finite(const yoke_kernel_set *set)
         bias[i] = 1.0f;
     }
     for (size_t k = 0; k < sizeof ops / sizeof ops[0]; k++) {
-        bool is_bias = ops[k] == YOKE_OP_ADD_BIAS;
+        /* The second operand of these is a bias. */
+        bool is_bias = ops[k] != YOKE_OP_ADD && ops[k] != YOKE_OP_SWIGLU;
         yoke_tensor in[] = {tensor_of(a, 1, N, YOKE_BF16), is_bias
                                                                ? tensor_of(bias, 1, N, YOKE_F32)
                                                                : tensor_of(other, 1, N, YOKE_BF16)};
