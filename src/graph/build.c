@@ -115,6 +115,14 @@ void yoke_graph_node_append(yoke_graph *graph, const yoke_node *node)
     graph->nodes[graph->n_nodes++] = *node;
 }
 
+yoke_rewriting yoke_rewriting_begin(yoke_graph *graph)
+{
+    yoke_rewriting r = {.old = graph->nodes, .n_old = graph->n_nodes};
+    graph->nodes = NULL;
+    graph->n_nodes = graph->nodes_capacity = 0;
+    return r;
+}
+
 void yoke_graph_count_uses(yoke_graph *graph)
 {
     for (int64_t v = 0; v < graph->n_values; v++) {

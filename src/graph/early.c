@@ -59,11 +59,11 @@ static bool find_early(const yoke_graph *graph, bool *moves)
     return true;
 }
 
-static void append_early(yoke_graph *graph, const yoke_node *old, int64_t n_old, const bool *moves)
+static void append_early(yoke_graph *graph, const yoke_rewriting *r, const bool *moves)
 {
-    for (int64_t i = 0; i < n_old; i++) {
+    for (int64_t i = 0; i < r->n_old; i++) {
         if (moves[i]) {
-            yoke_node node = old[i];
+            yoke_node node = r->old[i];
             node.region = YOKE_REGION_FORWARD;
             yoke_graph_node_append(graph, &node);
         }
@@ -77,17 +77,14 @@ void yoke_graph_end_with_loss(yoke_graph *graph)
     if (!find_early(graph, moves)) {
         return;
     }
-    const yoke_node *old = graph->nodes;
-    int64_t n_old = graph->n_nodes;
     int loss = graph->values[graph->loss_total].producer;
-    graph->nodes = NULL;
-    graph->n_nodes = graph->nodes_capacity = 0;
-    for (int64_t i = 0; i < n_old; i++) {
+    yoke_rewriting r = yoke_rewriting_begin(graph);
+    for (int64_t i = 0; i < r.n_old; i++) {
         if (!moves[i]) {
-            yoke_graph_node_append(graph, &old[i]);
+            yoke_graph_node_append(graph, &r.old[i]);
         }
         if (i == loss) {
-            append_early(graph, old, n_old, moves);
+            append_early(graph, &r, moves);
         }
     }
 }

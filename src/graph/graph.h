@@ -75,6 +75,15 @@ yoke_value yoke_graph_value_add(yoke_graph *graph, const yoke_value_info *info);
 /* Adds a node behind the others, as the maker of its outputs. */
 void yoke_graph_node_append(yoke_graph *graph, const yoke_node *node);
 
+/* The nodes of a graph before a pass, which is to write them anew: it appends each, or others. */
+typedef struct yoke_rewriting {
+    const yoke_node *old; /* [n_old], in the graph's arena */
+    int64_t n_old;
+} yoke_rewriting;
+
+/* Takes the nodes off the graph. A value's producer counts among the old ones until it is appended. */
+yoke_rewriting yoke_rewriting_begin(yoke_graph *graph);
+
 /* Counts the uses of every value anew, for a pass that has written the nodes anew. */
 void yoke_graph_count_uses(yoke_graph *graph);
 

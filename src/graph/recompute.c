@@ -17,8 +17,7 @@
 typedef struct recomputation {
     yoke_graph *graph;
     const yoke_recompute *choice;
-    const yoke_node *old; /* the nodes before; the graph's own array is written anew */
-    int64_t n_old;
+    yoke_rewriting nodes;
     int *producer;     /* [values at the start] old node */
     yoke_value *clone; /* [values at the start] or YOKE_NO_VALUE */
     bool *wanted;      /* [old nodes] to be cloned next */
@@ -68,7 +67,7 @@ static int maker(const recomputation *r, yoke_value value, int block)
     if (producer == YOKE_NO_NODE) {
         return YOKE_NO_NODE;
     }
-    const yoke_node *node = &r->old[producer];
+    const yoke_node *node = &r->nodes.old[producer];
     bool own = node->region == YOKE_REGION_FORWARD && node->block == block;
     return own && is_repeatable(r, node) ? producer : YOKE_NO_NODE;
 }
@@ -131,14 +130,14 @@ static void add_clones_for(recomputation *r, const yoke_node *node)
     for (int i = r->highest, left = r->n_wanted; left > 0; i--) {
         if (r->wanted[i]) {
             int before = r->n_wanted;
-            want_inputs(r, &r->old[i]);
+            want_inputs(r, &r->nodes.old[i]);
             left += r->n_wanted - before - 1;
         }
     }
     for (int i = r->lowest; i <= r->highest; i++) {
         if (r->wanted[i]) {
             r->wanted[i] = false;
-            add_clone(r, &r->old[i]);
+            add_clone(r, &r->nodes.old[i]);
         }
     }
 }
@@ -146,10 +145,9 @@ static void add_clones_for(recomputation *r, const yoke_node *node)
 static void rewrite(recomputation *r)
 {
     yoke_graph *graph = r->graph;
-    graph->nodes = NULL;
-    graph->n_nodes = graph->nodes_capacity = 0;
-    for (int64_t i = 0; i < r->n_old; i++) {
-        yoke_node node = r->old[i];
+    r->nodes = yoke_rewriting_begin(graph);
+    for (int64_t i = 0; i < r->nodes.n_old; i++) {
+        yoke_node node = r->nodes.old[i];
         bool backward = node.region == YOKE_REGION_BACKWARD;
         if (backward && r->choice[node.block] != YOKE_RECOMPUTE_NONE) {
             add_clones_for(r, &node);
@@ -183,8 +181,6 @@ void yoke_graph_recompute(yoke_graph *graph, const yoke_recompute *choice)
     recomputation r = {
         .graph = graph,
         .choice = chosen,
-        .old = graph->nodes,
-        .n_old = graph->n_nodes,
         .producer = YOKE_ARENA_NEW(graph->arena, int, graph->n_values),
         .clone = YOKE_ARENA_NEW(graph->arena, yoke_value, graph->n_values),
         .wanted = YOKE_ARENA_NEW(graph->arena, bool, graph->n_nodes),

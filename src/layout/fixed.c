@@ -116,8 +116,8 @@ static void find_pins(yoke_inference *in)
                 (int8_t)(pinned ? yoke_inference_pin(in, (yoke_value)v, axis) : YOKE_NO_PIN);
         }
     }
-    for (int64_t i = in->n_old - 1; i >= 0; i--) {
-        const yoke_node *node = &in->old[i];
+    for (int64_t i = in->nodes.n_old - 1; i >= 0; i--) {
+        const yoke_node *node = &in->nodes.old[i];
         const yoke_op_def *def = yoke_op_get(node->op);
         for (int axis = 0; def->passes_pin && axis < YOKE_N_AXES; axis++) {
             for (int k = 0; k < node->n_in; k++) {

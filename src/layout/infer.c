@@ -412,7 +412,7 @@ yoke_status yoke_layout_infer(yoke_graph *graph, const yoke_mesh *mesh,
     graph->mesh = *mesh;
     graph->has_layouts = true;
     yoke_inference in = {
-        .graph = graph, .policies = policies, .old = graph->nodes, .n_old = graph->n_nodes};
+        .graph = graph, .policies = policies, .nodes = yoke_rewriting_begin(graph)};
     in.now_capacity = in.latest_capacity = graph->n_values;
     in.now = YOKE_ARENA_NEW(graph->arena, yoke_value, graph->n_values);
     in.latest = YOKE_ARENA_NEW(graph->arena, int, graph->n_values);
@@ -424,11 +424,9 @@ yoke_status yoke_layout_infer(yoke_graph *graph, const yoke_mesh *mesh,
         graph->arena, sizeof *in.made_by * (size_t)graph->n_values);
     YOKE_TRY(yoke_inference_order(&in));
     yoke_inference_fix(&in);
-    graph->nodes = NULL;
-    graph->n_nodes = graph->nodes_capacity = 0;
     gather_for_step(&in);
-    for (int64_t i = 0; i < in.n_old; i++) {
-        YOKE_TRY(infer_node(&in, &in.old[i]));
+    for (int64_t i = 0; i < in.nodes.n_old; i++) {
+        YOKE_TRY(infer_node(&in, &in.nodes.old[i]));
     }
     follow_replacements(&in);
     yoke_graph_count_uses(graph);

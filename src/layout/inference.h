@@ -22,8 +22,7 @@ enum { YOKE_NO_PIN = -100 };
 typedef struct yoke_inference {
     yoke_graph *graph;
     const yoke_policies *policies;
-    const yoke_node *old; /* the nodes before; the graph's own array is written anew */
-    int64_t n_old;
+    yoke_rewriting nodes;
     yoke_value *now; /* [values] what a value was replaced by when it was settled elsewhere */
     int64_t now_capacity;
     int *latest; /* [values] newest version, or -1 */

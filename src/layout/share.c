@@ -53,23 +53,20 @@ static void replace(yoke_graph *graph, const yoke_node *sum, yoke_value shared)
 void yoke_layout_share_sums(yoke_graph *graph)
 {
     YOKE_ASSERT(graph->has_layouts && graph->gradients);
-    const yoke_node *old = graph->nodes;
-    int64_t n_old = graph->n_nodes;
-    bool *gone = YOKE_ARENA_NEW(graph->arena, bool, n_old);
-    for (int64_t i = 0; i < n_old; i++) {
-        gone[i] = is_sum_of_two(graph, &old[i]);
+    bool *gone = YOKE_ARENA_NEW(graph->arena, bool, graph->n_nodes);
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const yoke_node *node = &graph->nodes[i];
+        gone[i] = is_sum_of_two(graph, node);
         if (gone[i]) {
-            yoke_value shared = old[i].in[0];
-            graph->values[shared].n_makers =
-                n_makers(graph, shared) + n_makers(graph, old[i].in[1]);
-            replace(graph, &old[i], shared);
+            yoke_value shared = node->in[0];
+            graph->values[shared].n_makers = n_makers(graph, shared) + n_makers(graph, node->in[1]);
+            replace(graph, node, shared);
         }
     }
-    graph->nodes = NULL;
-    graph->n_nodes = graph->nodes_capacity = 0;
-    for (int64_t i = 0; i < n_old; i++) {
+    yoke_rewriting r = yoke_rewriting_begin(graph);
+    for (int64_t i = 0; i < r.n_old; i++) {
         if (!gone[i]) {
-            yoke_graph_node_append(graph, &old[i]);
+            yoke_graph_node_append(graph, &r.old[i]);
         }
     }
     yoke_graph_count_uses(graph);

@@ -16,16 +16,16 @@
 
 typedef struct strips {
     yoke_graph *graph;
-    const yoke_node *old;       /* the nodes before; the graph's own array is written anew */
-    int64_t n_old, first, last; /* the run and what stands between its nodes */
-    bool *runs;                 /* [nodes] of the run */
-    bool *depends;              /* [nodes] on what the run makes, or of it */
-    bool *made;                 /* [values at the start] by the run, or from what it makes */
-    int n_rows;                 /* dims that tell the token, the first of logits */
-    int dim;                    /* the one that is cut */
-    int64_t n, extent;          /* strips, and local indices that they share */
-    yoke_value *now;            /* [values at the start] strip at hand, or YOKE_NO_VALUE */
-    yoke_value **parts; /* [values at the start] strips of what is read behind the run, or NULL */
+    yoke_rewriting nodes; /* once the strips are chosen */
+    int64_t first, last;  /* the run and what stands between its nodes */
+    bool *runs;           /* [nodes] of the run */
+    bool *depends;        /* [nodes] on what the run makes, or of it */
+    bool *made;           /* [values at the start] by the run, or from what it makes */
+    int n_rows;           /* dims that tell the token, the first of logits */
+    int dim;              /* the one that is cut */
+    int64_t n, extent;    /* strips, and local indices that they share */
+    yoke_value *now;      /* [values at the start] strip at hand, or YOKE_NO_VALUE */
+    yoke_value **parts;   /* [values at the start] strips of what is read behind the run, or NULL */
 } strips;
 
 /* --- The run ---------------------------------------------------------------------------------- */
@@ -45,9 +45,9 @@ static bool has_rows(const strips *s, yoke_value value)
 /* What depends on nodes that handle logits; their first and last. */
 static void find_depending(strips *s)
 {
-    s->first = s->n_old;
-    for (int64_t i = 0; i < s->n_old; i++) {
-        const yoke_node *node = &s->old[i];
+    s->first = s->graph->n_nodes;
+    for (int64_t i = 0; i < s->graph->n_nodes; i++) {
+        const yoke_node *node = &s->graph->nodes[i];
         s->runs[i] =
             node->region == YOKE_REGION_FORWARD && yoke_graph_handles_logits(s->graph, node);
         s->depends[i] = s->runs[i];
@@ -68,7 +68,7 @@ static void find_run(strips *s)
     find_depending(s);
     bool *wanted = YOKE_ARENA_NEW(s->graph->arena, bool, s->graph->n_values);
     for (int64_t i = s->last; i >= s->first; i--) {
-        const yoke_node *node = &s->old[i];
+        const yoke_node *node = &s->graph->nodes[i];
         for (int k = 0; k < node->n_out; k++) {
             s->runs[i] = s->runs[i] || (s->depends[i] && wanted[node->out[k]]);
         }
@@ -128,7 +128,7 @@ static bool choose_dim(strips *s)
     for (int dim = 0; dim < s->n_rows; dim++) {
         bool can = piece.extent[dim] > s->extent;
         for (int64_t i = s->first; can && i <= s->last; i++) {
-            can = !s->runs[i] || can_cut(s, &s->old[i], dim);
+            can = !s->runs[i] || can_cut(s, &s->graph->nodes[i], dim);
         }
         if (can) {
             s->dim = dim;
@@ -160,7 +160,7 @@ static yoke_value add_strip(strips *s, yoke_value value, int64_t strip)
 /* A node of the run's place and block, over values that have rows. */
 static yoke_node node_of_rows(const strips *s, yoke_op op, const yoke_value *in, int n_in)
 {
-    yoke_node node = s->old[s->first];
+    yoke_node node = s->nodes.old[s->first];
     node.op = op;
     node.n_in = n_in;
     node.n_out = 1;
@@ -215,8 +215,8 @@ static void append_for_strip(strips *s, const yoke_node *old, int64_t strip)
 /* Prepares a place for the strips of each value of the run that is read behind it. */
 static void find_parts(strips *s)
 {
-    for (int64_t i = s->first; i < s->n_old; i++) {
-        const yoke_node *node = &s->old[i];
+    for (int64_t i = s->first; i < s->graph->n_nodes; i++) {
+        const yoke_node *node = &s->graph->nodes[i];
         for (int k = 0; !s->runs[i] && k < node->n_in; k++) {
             int producer = info_of(s, node->in[k])->producer;
             if (producer >= 0 && s->runs[producer] && has_rows(s, node->in[k]) &&
@@ -247,7 +247,7 @@ static void append_run(strips *s, int64_t n_values)
         }
         for (int64_t i = s->first; i <= s->last; i++) {
             if (s->runs[i]) {
-                append_for_strip(s, &s->old[i], strip);
+                append_for_strip(s, &s->nodes.old[i], strip);
             }
         }
     }
@@ -258,17 +258,16 @@ static void append_run(strips *s, int64_t n_values)
 static void rewrite(strips *s, int64_t n_values)
 {
     yoke_graph *graph = s->graph;
-    graph->nodes = NULL;
-    graph->n_nodes = graph->nodes_capacity = 0;
+    s->nodes = yoke_rewriting_begin(graph);
     for (int64_t i = 0; i <= s->last; i++) {
         if (!s->depends[i]) {
-            yoke_graph_node_append(graph, &s->old[i]);
+            yoke_graph_node_append(graph, &s->nodes.old[i]);
         }
     }
     append_run(s, n_values);
-    for (int64_t i = s->first; i < s->n_old; i++) {
+    for (int64_t i = s->first; i < s->nodes.n_old; i++) {
         if (i > s->last || (s->depends[i] && !s->runs[i])) {
-            yoke_graph_node_append(graph, &s->old[i]);
+            yoke_graph_node_append(graph, &s->nodes.old[i]);
         }
     }
     yoke_graph_count_uses(graph);
@@ -278,8 +277,6 @@ static strips strips_of(yoke_graph *graph)
 {
     strips s = {
         .graph = graph,
-        .old = graph->nodes,
-        .n_old = graph->n_nodes,
         .runs = YOKE_ARENA_NEW(graph->arena, bool, graph->n_nodes),
         .depends = YOKE_ARENA_NEW(graph->arena, bool, graph->n_nodes),
         .made = YOKE_ARENA_NEW(graph->arena, bool, graph->n_values),

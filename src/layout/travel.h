@@ -17,22 +17,13 @@ void yoke_travel_gradients(yoke_graph *graph);
 
 /* --- For both passes ------------------------------------------------------------------------------------ */
 
-/* The graph's nodes, which the caller appends anew. */
-typedef struct yoke_rewriting {
-    yoke_graph *graph;
-    const yoke_node *old;
-    int64_t n_old;
-} yoke_rewriting;
-
-yoke_rewriting yoke_rewriting_begin(yoke_graph *graph);
-
 /* A value as `like`, in another type and named as it. */
-yoke_value yoke_rewriting_value_add(yoke_graph *graph, yoke_value like, yoke_dtype dtype);
+yoke_value yoke_travel_value_add(yoke_graph *graph, yoke_value like, yoke_dtype dtype);
 
 /* Appends out = cast(in), in the place of `at`. */
-void yoke_rewriting_cast(yoke_graph *graph, yoke_value in, yoke_value out, const yoke_node *at);
+void yoke_travel_cast(yoke_graph *graph, yoke_value in, yoke_value out, const yoke_node *at);
 /* The same, where the output may take the storage of `lender`. */
-void yoke_rewriting_cast_into(yoke_graph *graph, const yoke_value in_lender[2], yoke_value out,
-                              const yoke_node *at);
+void yoke_travel_cast_into(yoke_graph *graph, const yoke_value in_lender[2], yoke_value out,
+                           const yoke_node *at);
 
 #endif

@@ -80,10 +80,10 @@ static yoke_value rounded(const gradients *g, const yoke_node *node)
     if (g->narrow[in]) {
         return in;
     }
-    yoke_value copy = yoke_rewriting_value_add(g->graph, in, YOKE_BF16);
+    yoke_value copy = yoke_travel_value_add(g->graph, in, YOKE_BF16);
     yoke_value_info *info = &g->graph->values[copy];
     info->kind = node->region == YOKE_REGION_TAIL ? YOKE_VALUE_STEP : YOKE_VALUE_ACTIVATION;
-    yoke_rewriting_cast(g->graph, in, copy, node);
+    yoke_travel_cast(g->graph, in, copy, node);
     return copy;
 }
 
@@ -97,17 +97,18 @@ static void append_reduction(const gradients *g, const yoke_node *old)
     g->wide[out] = wide;
     node.in = YOKE_ARENA_NEW(graph->arena, yoke_value, 1);
     node.in[0] = in;
-    node.out[0] = g->narrow[out] ? out : yoke_rewriting_value_add(graph, out, YOKE_BF16);
+    node.out[0] = g->narrow[out] ? out : yoke_travel_value_add(graph, out, YOKE_BF16);
     yoke_graph_node_append(graph, &node);
     if (!g->narrow[out] && wide != YOKE_NO_VALUE) {
-        yoke_rewriting_cast_into(graph, (const yoke_value[]){node.out[0], wide}, out, old);
+        yoke_travel_cast_into(graph, (const yoke_value[]){node.out[0], wide}, out, old);
     } else if (!g->narrow[out]) {
-        yoke_rewriting_cast(graph, node.out[0], out, old);
+        yoke_travel_cast(graph, node.out[0], out, old);
     }
 }
 
 void yoke_travel_gradients(yoke_graph *graph)
 {
+    YOKE_ASSERT(graph->has_layouts);
     gradients g = {.graph = graph};
     find_narrow(&g);
     yoke_rewriting r = yoke_rewriting_begin(graph);

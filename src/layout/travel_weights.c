@@ -69,7 +69,7 @@ static void add_copies(weights *w)
         if (!reads_copy(w, node) || w->rounded[node->in[0]] != YOKE_NO_VALUE) {
             continue;
         }
-        yoke_value copy = yoke_rewriting_value_add(graph, node->in[0], YOKE_BF16);
+        yoke_value copy = yoke_travel_value_add(graph, node->in[0], YOKE_BF16);
         yoke_value_info *info = &graph->values[copy];
         if (info->kind == YOKE_VALUE_PARAMETER) {
             info->kind = YOKE_VALUE_STEP;
@@ -90,7 +90,7 @@ static void append(const weights *w, const yoke_node *old)
     yoke_graph_node_append(graph, &node);
     for (int k = 0; k < node.n_out; k++) {
         if (w->rounded[node.out[k]] != YOKE_NO_VALUE) {
-            yoke_rewriting_cast(graph, node.out[k], w->rounded[node.out[k]], &node);
+            yoke_travel_cast(graph, node.out[k], w->rounded[node.out[k]], &node);
         }
     }
 }
@@ -98,6 +98,7 @@ static void append(const weights *w, const yoke_node *old)
 void yoke_travel_weights(yoke_graph *graph)
 {
     static const yoke_node start = {.region = YOKE_REGION_HEAD, .block = YOKE_NO_BLOCK};
+    YOKE_ASSERT(graph->has_layouts);
     weights w = {.graph = graph};
     find_narrow(&w);
     int64_t n_values = graph->n_values;
@@ -106,7 +107,7 @@ void yoke_travel_weights(yoke_graph *graph)
     for (int64_t i = 0; i < graph->n_parameters; i++) {
         yoke_value parameter = graph->parameters[i];
         if (w.rounded[parameter] != YOKE_NO_VALUE) {
-            yoke_rewriting_cast(graph, parameter, w.rounded[parameter], &start);
+            yoke_travel_cast(graph, parameter, w.rounded[parameter], &start);
         }
     }
     for (int64_t i = 0; i < r.n_old; i++) {

@@ -1,16 +1,7 @@
-/* What the passes of travel.h share: a list of nodes written anew, and casts in it. */
+/* What the passes of travel.h share: casts, and values for them. */
 #include "layout/travel.h"
 
-yoke_rewriting yoke_rewriting_begin(yoke_graph *graph)
-{
-    YOKE_ASSERT(graph->has_layouts);
-    yoke_rewriting r = {.graph = graph, .old = graph->nodes, .n_old = graph->n_nodes};
-    graph->nodes = NULL;
-    graph->n_nodes = graph->nodes_capacity = 0;
-    return r;
-}
-
-yoke_value yoke_rewriting_value_add(yoke_graph *graph, yoke_value like, yoke_dtype dtype)
+yoke_value yoke_travel_value_add(yoke_graph *graph, yoke_value like, yoke_dtype dtype)
 {
     yoke_value_info info = graph->values[like];
     info.dtype = dtype;
@@ -40,13 +31,13 @@ static void append(yoke_graph *graph, const yoke_value *in, int n_in, yoke_value
     yoke_graph_node_append(graph, &cast);
 }
 
-void yoke_rewriting_cast(yoke_graph *graph, yoke_value in, yoke_value out, const yoke_node *at)
+void yoke_travel_cast(yoke_graph *graph, yoke_value in, yoke_value out, const yoke_node *at)
 {
     append(graph, &in, 1, out, at);
 }
 
-void yoke_rewriting_cast_into(yoke_graph *graph, const yoke_value in_lender[2], yoke_value out,
-                              const yoke_node *at)
+void yoke_travel_cast_into(yoke_graph *graph, const yoke_value in_lender[2], yoke_value out,
+                           const yoke_node *at)
 {
     append(graph, in_lender, 2, out, at);
 }
