@@ -14,10 +14,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "run/config_keys.h"
 #include "run/placement.h"
 #include "transport/transport.h"
 
-enum { MOST_RANKS = 8, LEAST_BYTES = 4096, MOST_REPEATS = 201, MOST_ROUNDS = 99 };
+enum { MOST_RANKS = 8, LEAST_BYTES = 4096, MOST_REPEATS = 201, MOST_ROUNDS = 99, MOST_MB = 4096 };
 
 typedef struct trial {
     const yoke_placement *placement;
@@ -186,25 +187,59 @@ static yoke_status measure_all(size_t most_bytes, int n_rounds, const char *peer
     return YOKE_OK;
 }
 
-int main(int argc, char **argv)
+static void print_usage(void)
+{
+    printf("usage: allreduce [LARGEST_MB] [ROUNDS]\n\n"
+           "Times all_reduce of 4 KB to LARGEST_MB, at most %d [64], over 2, 4 and 8 ranks, and "
+           "prints "
+           "medians of ROUNDS,\nat most %d [5]. In turn with MPI, if that was there when this was "
+           "built.\n",
+           MOST_MB, MOST_ROUNDS);
+}
+
+/* The number in `text`, if there is one, in place of *value. */
+static yoke_status take(const char *name, const char *text, int most, int *value)
+{
+    int64_t n = *value;
+    if (text) {
+        YOKE_TRY(yoke_number_parse_int(name, text, &n));
+    }
+    if (n < 1 || n > most) {
+        return YOKE_FAIL(YOKE_BAD_INPUT, "%s is %lld; use 1 to %d", name, (long long)n, most);
+    }
+    *value = (int)n;
+    return YOKE_OK;
+}
+
+static yoke_status run(int argc, char **argv)
 {
     char peer[4200];
-    long most_mb = argc > 1 ? strtol(argv[1], NULL, 10) : 64;
-    long n_rounds = argc > 2 ? strtol(argv[2], NULL, 10) : 5;
-    if (most_mb < 1 || most_mb > 4096 || n_rounds < 1 || n_rounds > MOST_ROUNDS) {
-        fprintf(stderr, "usage: allreduce [LARGEST_MB] [ROUNDS]; 1 to 4096, 1 to %d\n",
-                MOST_ROUNDS);
-        return 2;
+    int most_mb = 64, n_rounds = 5;
+    if (argc > 3) {
+        return YOKE_FAIL(YOKE_BAD_INPUT, "%.80s: there are LARGEST_MB and ROUNDS; see --help",
+                         argv[3]);
     }
+    YOKE_TRY(take("LARGEST_MB", argc > 1 ? argv[1] : NULL, MOST_MB, &most_mb));
+    YOKE_TRY(take("ROUNDS", argc > 2 ? argv[2] : NULL, MOST_ROUNDS, &n_rounds));
     bool has_peer = find_peer(argv[0], peer, sizeof peer);
     allow_all_to_mpi();
     printf("%5s %10s %12s %10s%s\n", "ranks", "bytes", "us", "GB/s",
            has_peer ? "       MPI us    ratio" : "");
-    yoke_status status = measure_all((size_t)most_mb << 20, (int)n_rounds, has_peer ? peer : NULL);
+    return measure_all((size_t)most_mb << 20, n_rounds, has_peer ? peer : NULL);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+        print_usage();
+        return 0;
+    }
+    yoke_status status = run(argc, argv);
     if (status) {
+        int code = yoke_status_code(status) == YOKE_BAD_INPUT ? 2 : 1;
         fprintf(stderr, "allreduce: %s\n", yoke_status_message(status));
         yoke_status_free(status);
-        return 1;
+        return code;
     }
     return 0;
 }

@@ -1,6 +1,10 @@
 /*
- * bench/kernels [threads]: what each kernel of each set does in a GPT-2 124M step of 4 x 256 tokens, against the rates of
- * this machine: copies of memory, and square matrix products. Rows of "bf16" are of operands stored so; of
+ * What each kernel of each set does in a GPT-2 124M step of 4 x 256 tokens, against the rates of this machine: copies of
+ * memory, and square matrix products.
+ *
+ *     build/release/bench/kernels [--threads N] [LABEL...]       as many as the machine has, and all rows, unless given
+ *
+ * A LABEL stands for the rows that begin with it; --help lists them. Rows of "bf16" are of operands stored so; of
  * matrix products not the weights and their gradients, and "in bf16" are those that also multiply in it.
  *
  * Bytes are those of all operands, once (twice if written in place); flops those of the mathematics, causal attention
@@ -18,8 +22,9 @@
 #include "kernel/product.h"
 #include "kernel/sets.h"
 #include "op/op.h"
+#include "run/config_keys.h"
 
-enum { MAX_IN = 6, MAX_OUT = 4, N = 1024 };
+enum { MAX_IN = 6, MAX_OUT = 4, N = 1024, MOST_THREADS = 4096 };
 
 static const double seconds = 0.15; /* for each kernel of a set */
 static const double ref_max_flops = 6e9;
@@ -373,17 +378,107 @@ static double copy_rate(void)
     return rate;
 }
 
-int main(int argc, char **argv)
+/* --- Options ---------------------------------------------------------------------------------- */
+
+enum { N_BENCHES = sizeof benches / sizeof benches[0] };
+
+typedef struct choice {
+    int n_threads;
+    bool rows[N_BENCHES];
+    bool help;
+} choice;
+
+static void print_usage(void)
 {
-    yoke_kernel_threads_set(argc > 1 ? (int)strtol(argv[1], NULL, 10) : yoke_kernel_threads_get());
+    printf(
+        "usage: kernels [--threads N] [LABEL...]\n\n"
+        "Times each kernel of each set, on N threads; all rows, or those that begin with a LABEL "
+        "of\n\n");
+    for (int i = 0; i < N_BENCHES; i++) {
+        printf("    %s\n", benches[i].label);
+    }
+}
+
+static yoke_status take_label(choice *chosen, const char *label)
+{
+    bool found = false;
+    for (int i = 0; i < N_BENCHES; i++) {
+        bool begins = strncmp(benches[i].label, label, strlen(label)) == 0;
+        chosen->rows[i] = chosen->rows[i] || begins;
+        found = found || begins;
+    }
+    return found
+               ? YOKE_OK
+               : YOKE_FAIL(YOKE_BAD_INPUT, "no row begins with '%.80s'; --help lists them", label);
+}
+
+static yoke_status take_threads(choice *chosen, const char *text)
+{
+    int64_t n;
+    if (!text) {
+        return YOKE_FAIL(YOKE_BAD_INPUT, "--threads needs a value; write --threads N");
+    }
+    YOKE_TRY(yoke_number_parse_int("--threads", text, &n));
+    if (n < 1 || n > MOST_THREADS) {
+        return YOKE_FAIL(YOKE_BAD_INPUT, "--threads is %lld; use 1 to %d", (long long)n,
+                         MOST_THREADS);
+    }
+    chosen->n_threads = (int)n;
+    return YOKE_OK;
+}
+
+static yoke_status parse(int argc, char **argv, choice *chosen)
+{
+    bool all = true;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0) {
+            chosen->help = true;
+        } else if (strcmp(argv[i], "--threads") == 0) {
+            YOKE_TRY(take_threads(chosen, argv[++i]));
+        } else if (argv[i][0] == '-') {
+            return YOKE_FAIL(YOKE_BAD_INPUT, "unknown option %.80s; there are --threads and --help",
+                             argv[i]);
+        } else {
+            YOKE_TRY(take_label(chosen, argv[i]));
+            all = false;
+        }
+    }
+    for (int i = 0; all && i < N_BENCHES; i++) {
+        chosen->rows[i] = true;
+    }
+    return YOKE_OK;
+}
+
+static void measure(const choice *chosen)
+{
+    yoke_kernel_threads_set(chosen->n_threads);
     const double rates[2] = {copy_rate(), yoke_kernel_matmul_rate(N, 1.0)};
-    printf("%d threads: copy %.1f GB/s, matrix product %.1f GFLOP/s\n\n", yoke_kernel_threads_get(),
+    printf("%d threads: copy %.1f GB/s, matrix product %.1f GFLOP/s\n\n", chosen->n_threads,
            rates[0] * 1e-9, rates[1] * 1e-9);
-    for (size_t i = 0; i < sizeof benches / sizeof benches[0]; i++) {
-        bench_run(&benches[i], false, rates);
-        if (yoke_op_get(benches[i].op)->narrow_in || yoke_op_get(benches[i].op)->narrow_out) {
+    for (int i = 0; i < N_BENCHES; i++) {
+        const yoke_op_def *def = yoke_op_get(benches[i].op);
+        if (chosen->rows[i]) {
+            bench_run(&benches[i], false, rates);
+        }
+        if (chosen->rows[i] && (def->narrow_in || def->narrow_out)) {
             bench_run(&benches[i], true, rates);
         }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    choice chosen = {.n_threads = yoke_kernel_threads_get()};
+    yoke_status status = parse(argc, argv, &chosen);
+    if (status) {
+        fprintf(stderr, "kernels: %s\n", yoke_status_message(status));
+        yoke_status_free(status);
+        return 2;
+    }
+    if (chosen.help) {
+        print_usage();
+    } else {
+        measure(&chosen);
     }
     return 0;
 }

@@ -42,13 +42,27 @@ typedef struct bench {
     yoke_config config;
     const char *model_keys[MAX_KEYS][2]; /* name and value */
     int n_model_keys;
-    bool json;
+    bool json, help;
     double seconds[WARM_UP + MAX_STEPS];
     double first_loss, last_loss;
     int n;
 } bench;
 
 /* --- Options ------------------------------------------------------------------------------------------- */
+
+static void print_usage(void)
+{
+    printf(
+        "usage: step [--model gpt2] [--steps %d] [--KEY VALUE ...] [--json]\n"
+        "       step --export DIR [--KEY VALUE ...]\n\n"
+        "Times training steps, and gives their rate of products as a share of this machine's own.\n"
+        "KEY is any key of a run (yoke train --help), or of the model, such as "
+        "model.n_positions.\n\n"
+        "  --steps N      %d to %d; the median counts\n"
+        "  --json         ends with one JSON object\n"
+        "  --export DIR   writes the initial weights and the batch instead of measuring\n",
+        LEAST_STEPS, LEAST_STEPS, MAX_STEPS);
+}
 
 static yoke_status set_option(bench *b, const char *name, const char *value)
 {
@@ -78,12 +92,16 @@ static yoke_status set_option(bench *b, const char *name, const char *value)
 static yoke_status parse(int argc, char **argv, bench *b)
 {
     for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0) {
+            b->help = true;
+            return YOKE_OK;
+        }
         if (strcmp(argv[i], "--json") == 0) {
             b->json = true;
             continue;
         }
         if (strncmp(argv[i], "--", 2) != 0 || i + 1 == argc) {
-            return YOKE_FAIL(YOKE_BAD_INPUT, "%s: options are --NAME VALUE; see bench/step.c",
+            return YOKE_FAIL(YOKE_BAD_INPUT, "%.80s: options are --NAME VALUE; --help lists them",
                              argv[i]);
         }
         YOKE_TRY(set_option(b, argv[i] + 2, argv[i + 1]));
@@ -416,6 +434,10 @@ int main(int argc, char **argv)
     b.config.lr = b.config.min_lr = 1e-4;
     b.config.lr_schedule = "constant";
     yoke_status status = parse(argc, argv, &b);
+    if (!status && b.help) {
+        print_usage();
+        return 0;
+    }
     if (!status) {
         status = run(&b);
     }
