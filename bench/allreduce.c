@@ -91,14 +91,10 @@ static yoke_status make_world(int n_ranks, size_t bytes, yoke_world **world)
     return yoke_world_create(&options, world);
 }
 
-static yoke_status measure_ours(int n_ranks, size_t bytes, double *seconds)
+static yoke_status measure_placed(const yoke_placement *placement, int n_ranks, size_t bytes,
+                                  double *seconds)
 {
     yoke_world *world;
-    yoke_placement *placement;
-    /* As a run places its ranks; MPI does likewise. */
-    YOKE_TRY(yoke_placement_create(
-        &(yoke_placement_request){.wanted = "auto", .n_ranks = n_ranks, .n_threads = 1},
-        &placement));
     YOKE_TRY(make_world(n_ranks, bytes, &world));
     char *memory = yoke_world_user(world);
     trial t = {.placement = placement,
@@ -111,6 +107,17 @@ static yoke_status measure_ours(int n_ranks, size_t bytes, double *seconds)
     yoke_status status = yoke_world_launch(world, &launch, reports);
     *seconds = status ? 0 : median_s(&t, n_ranks);
     yoke_world_destroy(world);
+    return status;
+}
+
+static yoke_status measure_ours(int n_ranks, size_t bytes, double *seconds)
+{
+    yoke_placement *placement;
+    /* As a run places its ranks; MPI does likewise. */
+    YOKE_TRY(yoke_placement_create(
+        &(yoke_placement_request){.wanted = "auto", .n_ranks = n_ranks, .n_threads = 1},
+        &placement));
+    yoke_status status = measure_placed(placement, n_ranks, bytes, seconds);
     yoke_placement_destroy(placement);
     return status;
 }
