@@ -336,4 +336,28 @@ static inline void assert_near(const char *what, double a, double b, double boun
     }
 }
 
+/* Two outcomes of the case's model, in bf16 and in float32: each gradient is near, and something has been rounded. */
+static inline void assert_rounded_gradients(const session_case *c, const outcome *narrow,
+                                            const outcome *wide)
+{
+    scene s;
+    scene_open(&s, c);
+    scene_plan(&s);
+    int64_t at = 0;
+    for (int i = 0; i < wide->n; i++) {
+        int64_t n = parameter_elements(s.session, i);
+        double apart = distance(narrow->gradient + at, wide->gradient + at, n);
+        if (!(apart <= 2e-2)) {
+            fail_msg("%s on %s, %s: gradient of %s is %.3g apart",
+                     c->preset ? c->preset : "gpt2-tiny", c->mesh ? c->mesh : "one rank",
+                     c->options ? c->options : "", yoke_session_parameter_name(s.session, i),
+                     apart);
+        }
+        at += n;
+    }
+    assert_int_equal(at, wide->elements);
+    assert_false(memcmp(narrow->gradient, wide->gradient, (size_t)at * sizeof(float)) == 0);
+    scene_close(&s);
+}
+
 #endif
