@@ -75,7 +75,8 @@ extern "C" {
     X(TEXT, placement, "auto", "",                                                                 \
       "cores: one for each thread; auto: likewise if they suffice and are mostly needed; none")    \
     X(BOOL, fuse, true, "", "neighbours that only pass memory to each other run as one kernel")    \
-    X(TEXT, kernels, "auto", "", "auto, or one kernel set: ref")                                   \
+    X(TEXT, kernels, "auto", "",                                                                   \
+      "auto: the fastest that this processor has; ref: those that define them")                    \
     X(TEXT, ranks, "processes", "", "processes or threads")                                        \
     X(REAL, timeout_s, 600.0, "s", "a rank that waits longer than this calls the run hung")        \
     X(TEXT, run_dir, "", "path", "folder of the run; empty: runs/<model>-<time>")                  \
