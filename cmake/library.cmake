@@ -2,9 +2,8 @@
 # runs is decided when the program starts. Kernels with operands that may be bf16 are compiled once more for those.
 
 file(GLOB library_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*/*.c ${CMAKE_SOURCE_DIR}/src/*/*/*.c)
-list(FILTER library_sources EXCLUDE REGEX "/src/cli/|/src/kernel/vector/|/src/kernel/packed\\.c")
+list(FILTER library_sources EXCLUDE REGEX "/src/cli/|/src/kernel/vector/")
 file(GLOB vector_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernel/vector/*.c)
-set(packed_sources ${CMAKE_SOURCE_DIR}/src/kernel/packed.c) # for AVX2 only
 
 # Sources whose operands may be bf16, which are compiled once more for them (src/kernel/real.h).
 set(is_narrow "/(attention[a-z_]*|cast|columns|convert|dispatch|dropout|elementwise|embedding|jitter|loss|norm|rope|router)\\.c$")
@@ -17,7 +16,7 @@ list(FILTER vector_narrow_sources INCLUDE REGEX ${is_narrow})
 set(kernel_sources ${library_sources})
 list(FILTER kernel_sources INCLUDE REGEX "/src/kernel/")
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug" AND NOT YOKE_SANITIZE)
-    set_source_files_properties(${kernel_sources} ${vector_sources} ${packed_sources} PROPERTIES COMPILE_OPTIONS -O3)
+    set_source_files_properties(${kernel_sources} ${vector_sources} PROPERTIES COMPILE_OPTIONS -O3)
 endif()
 
 add_library(yoke_lib STATIC ${library_sources})
@@ -50,6 +49,5 @@ endfunction()
 
 if(vector_sources AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
     yoke_vector_set(avx2 -mavx2 -mfma)
-    yoke_vector_objects(packed avx2 packed_sources -mavx2 -mfma)
     yoke_vector_set(avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mprefer-vector-width=512)
 endif()

@@ -21,10 +21,6 @@ static void test_many_tiles(void **state)
     run_mixes((sizes){1, 777, 19, 20});
     run_mixes((sizes){1, 7, 790, 20});
     run_mixes((sizes){2, 130, 67, 390});
-    /* More than one slab of the set `packed`: along k, of columns, of rows with sums in scratch, and of the batch. */
-    run_mixes((sizes){1, 13, 17, 2100});
-    run_mixes((sizes){1, 1041, 790, 5});
-    run_mixes((sizes){70, 9, 50, 300});
 }
 
 /* Rows of 2 KiB and 4 KiB, of which blocks are copied even where the type is right. */

@@ -45,7 +45,7 @@ typedef struct yoke_kernel_set {
 
 /* X(name): `yoke_kernel_set_<name>`, best first; ref is last and complete. */
 #if defined(__x86_64__)
-#define YOKE_KERNEL_SET_LIST(X) X(packed) X(onednn) X(avx512) X(avx2) X(ref)
+#define YOKE_KERNEL_SET_LIST(X) X(onednn) X(avx512) X(avx2) X(ref)
 #else
 #define YOKE_KERNEL_SET_LIST(X) X(onednn) X(ref)
 #endif

@@ -12,7 +12,6 @@
 
 #include <string.h>
 #include "base/bf16.h"
-#include "kernel/packed.h"
 #include "kernel/piece.h"
 #if defined(_OPENMP)
 #include <omp.h>
@@ -137,20 +136,17 @@ bool yoke_product_is_narrow(const yoke_kernel_call *call)
 
 size_t yoke_product_scratch_bytes(const yoke_kernel_call *call, int n_threads)
 {
+    if (!yoke_product_is_narrow(call)) {
+        return 0;
+    }
     yoke_product size = yoke_piece_contract(call);
     if (size.n_batch * size.m * size.n == 0 || size.k == 0) {
         return 0;
     }
-    yoke_packed_cut cut = yoke_packed_cut_get(&size, is_narrow(&call->out[0]));
-    size_t packed_bytes = yoke_packed_bytes(&cut, n_threads);
-    if (!yoke_product_is_narrow(call)) {
-        return packed_bytes;
-    }
     grid g = grid_choose(&size);
     int64_t n_tiles = size.n_batch * g.n_rows * g.n_columns;
     /* Any thread may take any tile. */
-    size_t bytes = (n_tiles > 1 ? (size_t)n_threads : 1) * thread_bytes(&g);
-    return bytes > packed_bytes ? bytes : packed_bytes;
+    return (n_tiles > 1 ? (size_t)n_threads : 1) * thread_bytes(&g);
 }
 
 static void convert(const void *in, yoke_dtype from, void *out, yoke_dtype to, int64_t n)
