@@ -6,12 +6,11 @@
  *     build/release/bench/step --export DIR [--KEY VALUE ...]
  *
  * KEY is any key of a run: mesh, threads, microbatches, batch_size (4), seq_len (256), ..., or of the model, such as
- * model.n_positions. The corpus is one batch of
- * random tokens, so every step has the same, in another order; without dropout the loss can be compared with what
- * another program makes of it. --export writes that corpus (tokens.u16) and the initial weights into a folder instead of
- * measuring; --data and --weights read them.
+ * model.n_positions. The corpus is one batch of random tokens, so every step has the same, in another order; without
+ * dropout the loss can be compared with what another program makes of it. --export writes that corpus (tokens.u16) and
+ * the initial weights into a folder instead of measuring; --data and --weights read them.
  *
- * One step warms up; the median of the others counts, at least five. The rate is that of all products of the step
+ * One step warms up; the median of the others counts. The rate is that of all products of the step
  * together, each by the kernel that the step uses or by oneDNN left to itself, whichever is faster, on as many threads as
  * the run has, or the machine if it has fewer; taken before and after the steps, and the better one counts.
  *
@@ -33,7 +32,7 @@
 #include "run/session.h"
 #include "yoke/random.h"
 
-enum { MAX_STEPS = 1000, WARM_UP = 1, LEAST_STEPS = 5, MAX_PRODUCTS = 256, MAX_KEYS = 16 };
+enum { MAX_STEPS = 1000, WARM_UP = 1, STEPS = 5, MAX_PRODUCTS = 256, MAX_KEYS = 16 };
 
 static const double seconds_a_product = 0.15;
 
@@ -58,10 +57,10 @@ static void print_usage(void)
         "Times training steps, and gives their rate of products as a share of this machine's own.\n"
         "KEY is any key of a run (yoke train --help), or of the model, such as "
         "model.n_positions.\n\n"
-        "  --steps N      %d to %d; the median counts\n"
+        "  --steps N      1 to %d; the median counts\n"
         "  --json         ends with one JSON object\n"
         "  --export DIR   writes the initial weights and the batch instead of measuring\n",
-        LEAST_STEPS, LEAST_STEPS, MAX_STEPS);
+        STEPS, MAX_STEPS);
 }
 
 static yoke_status set_option(bench *b, const char *name, const char *value)
@@ -107,9 +106,9 @@ static yoke_status parse(int argc, char **argv, bench *b)
         YOKE_TRY(set_option(b, argv[i] + 2, argv[i + 1]));
         i++;
     }
-    if (b->config.steps < LEAST_STEPS || b->config.steps > MAX_STEPS) {
-        return YOKE_FAIL(YOKE_BAD_INPUT, "steps is %lld; use %d to %d", (long long)b->config.steps,
-                         LEAST_STEPS, MAX_STEPS);
+    if (b->config.steps < 1 || b->config.steps > MAX_STEPS) {
+        return YOKE_FAIL(YOKE_BAD_INPUT, "steps is %lld; use 1 to %d", (long long)b->config.steps,
+                         MAX_STEPS);
     }
     return YOKE_OK;
 }
@@ -428,7 +427,7 @@ int main(int argc, char **argv)
     bench b = {.model = "gpt2", .config = yoke_config_default()};
     b.config.batch_size = 4;
     b.config.seq_len = 256;
-    b.config.steps = LEAST_STEPS;
+    b.config.steps = STEPS;
     b.config.eval_fraction = 0;
     b.config.warmup_steps = 0;
     b.config.lr = b.config.min_lr = 1e-4;
