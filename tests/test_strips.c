@@ -169,26 +169,6 @@ static void test_meshes(void **state)
     }
 }
 
-/* 16 tokens over 3 ranks and one sequence: nothing to cut evenly. */
-static void test_a_note_says_what_is_not_cut(void **state)
-{
-    (void)state;
-    const session_case c = {
-        .mesh = "cp=3", .batch = 1, .options = "logits_budget=2KiB", .steps = 1};
-    scene s;
-    yoke_note notes[YOKE_MOST_NOTES];
-    bool told = false;
-    scene_open(&s, &c);
-    scene_plan(&s);
-    assert_int_equal(yoke_session_graph(s.session)->n_strips, 1);
-    int n = yoke_session_notes(s.session, notes);
-    for (int i = 0; i < n; i++) {
-        told = told || strstr(notes[i].text, "strips of tokens and there are 1:");
-    }
-    assert_true(told);
-    scene_close(&s);
-}
-
 /* The strips of a divided vocabulary meet in more collectives, each for fewer tokens. */
 static void test_as_many_elements_are_reduced(void **state)
 {
@@ -212,6 +192,68 @@ static void test_as_many_elements_are_reduced(void **state)
     assert_true(n[1] > n[0]);
 }
 
+/* --- What is not cut -------------------------------------------------------------------------- */
+
+static int64_t vocabulary_of(const yoke_model_config *config)
+{
+    (void)config;
+    return VOCABULARY;
+}
+
+static yoke_value dropped_logits(yoke_graph *g, const yoke_model_config *c, const yoke_build *build)
+{
+    (void)c;
+    yoke_letter(g, 'v', VOCABULARY);
+    yoke_letter(g, 'd', 16);
+    yoke_block(g, "embed");
+    yoke_value x = yoke_embedding(g, yoke_weight(g, "table", "vd", 0.5f), build->tokens);
+    yoke_block(g, "head");
+    yoke_value y = yoke_matmul(g, "btd,vd->btv", x, yoke_weight(g, "head", "vd", 0.5f));
+    return build->training ? yoke_dropout(g, "logits", y, 0.5f) : y;
+}
+
+/* A mask is a function of where a token stands in the whole, and a strip does not know that. */
+static void test_masks_are_those_of_whole_logits(void **state)
+{
+    (void)state;
+    static const yoke_model model = {
+        .name = "dropping", .vocab_size = vocabulary_of, .logits = dropped_logits};
+    session_case c = {.model = &model, .steps = 2};
+    outcome whole, wanted;
+    scene s;
+    run_case(&c, &whole);
+    c.options = "logits_budget=2KiB";
+    run_case(&c, &wanted);
+    assert_true(distance(wanted.gradient, whole.gradient, whole.elements) < 1e-5);
+    scene_open(&s, &c);
+    scene_plan(&s);
+    assert_int_equal(yoke_session_graph(s.session)->n_strips, 1);
+    assert_true(yoke_session_graph(s.session)->n_strips_wanted > 1);
+    scene_close(&s);
+    outcome_free(&whole);
+    outcome_free(&wanted);
+}
+
+/* 16 tokens over 3 ranks and one sequence: nothing to cut evenly. */
+static void test_a_note_says_what_is_not_cut(void **state)
+{
+    (void)state;
+    const session_case c = {
+        .mesh = "cp=3", .batch = 1, .options = "logits_budget=2KiB", .steps = 1};
+    scene s;
+    yoke_note notes[YOKE_MOST_NOTES];
+    bool told = false;
+    scene_open(&s, &c);
+    scene_plan(&s);
+    assert_int_equal(yoke_session_graph(s.session)->n_strips, 1);
+    int n = yoke_session_notes(s.session, notes);
+    for (int i = 0; i < n; i++) {
+        told = told || strstr(notes[i].text, "strips of tokens and there are 1:");
+    }
+    assert_true(told);
+    scene_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +262,7 @@ int main(void)
         cmocka_unit_test(test_numbers_are_those_of_whole_logits),
         cmocka_unit_test(test_meshes),
         cmocka_unit_test(test_as_many_elements_are_reduced),
+        cmocka_unit_test(test_masks_are_those_of_whole_logits),
         cmocka_unit_test(test_a_note_says_what_is_not_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

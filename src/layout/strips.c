@@ -8,8 +8,8 @@
  * for each token is joined behind the last.
  *
  * Relies on layouts, and on the gradient of the logits in the forward pass (graph/early.c). Where tokens
- * do not divide evenly, or not alike for all that the run reads, logits stay whole, and a note says so
- * (run/notes.c).
+ * do not divide evenly, or not alike for all that the run reads, or where a model drops out logits,
+ * these stay whole, and a note says so (run/notes.c).
  */
 #include <string.h>
 #include "layout/infer.h"
@@ -104,10 +104,11 @@ static bool lies_alike(const strips *s, yoke_value value, int dim)
 }
 
 /* Whether a node of the run can work on strips along the dim: what it has no rows of comes from
- * elsewhere, or is a sum that it can add to. */
+ * elsewhere, or is a sum that it can add to, and where its tokens stand, which a strip does not know,
+ * is the same to it. */
 static bool can_cut(const strips *s, const yoke_node *node, int dim)
 {
-    bool can = true;
+    bool can = !yoke_op_get(node->op)->ordered;
     for (int k = 0; k < node->n_in; k++) {
         yoke_value value = node->in[k];
         can = can && (has_rows(s, value) ? lies_alike(s, value, dim) : !s->made[value]);

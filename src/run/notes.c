@@ -96,7 +96,7 @@ static int note_logits(const yoke_session *session, yoke_note *notes)
     }
     snprintf(notes->text, sizeof notes->text,
              "logits_budget wants %lld strips of tokens and there are %lld: a strip has a token of "
-             "each sequence, and ranks must divide tokens evenly",
+             "each sequence, ranks must have equally many, and logits no dropout",
              (long long)graph->n_strips_wanted, (long long)graph->n_strips);
     return 1;
 }
