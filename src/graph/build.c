@@ -123,6 +123,19 @@ yoke_rewriting yoke_rewriting_begin(yoke_graph *graph)
     return r;
 }
 
+void yoke_graph_nodes_drop(yoke_graph *graph, const bool *gone)
+{
+    yoke_rewriting r = yoke_rewriting_begin(graph);
+    for (int64_t v = 0; v < graph->n_values; v++) {
+        graph->values[v].producer = YOKE_NO_NODE;
+    }
+    for (int64_t i = 0; i < r.n_old; i++) {
+        if (!gone[i]) {
+            yoke_graph_node_append(graph, &r.old[i]);
+        }
+    }
+}
+
 void yoke_graph_count_uses(yoke_graph *graph)
 {
     for (int64_t v = 0; v < graph->n_values; v++) {

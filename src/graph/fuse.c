@@ -234,29 +234,6 @@ static void join_sum(fusion *f, yoke_node *norm)
 
 /* --- The pass --------------------------------------------------------------------------------- */
 
-static void take_out_gone(const fusion *f)
-{
-    yoke_graph *graph = f->graph;
-    int64_t n = 0;
-    for (int64_t i = 0; i < graph->n_nodes; i++) {
-        const yoke_node *node = &graph->nodes[i];
-        for (int k = 0; k < node->n_out && f->gone[i]; k++) {
-            graph->values[node->out[k]].producer = YOKE_NO_NODE;
-        }
-    }
-    for (int64_t i = 0; i < graph->n_nodes; i++) {
-        if (f->gone[i]) {
-            continue;
-        }
-        graph->nodes[n] = graph->nodes[i];
-        for (int k = 0; k < graph->nodes[n].n_out; k++) {
-            graph->values[graph->nodes[n].out[k]].producer = (int)n;
-        }
-        n++;
-    }
-    graph->n_nodes = n;
-}
-
 void yoke_graph_fuse(yoke_graph *graph)
 {
     void (*const joins[])(fusion *, yoke_node *) = {join_biases, join_addends, join_sum};
@@ -267,7 +244,7 @@ void yoke_graph_fuse(yoke_graph *graph)
         for (int64_t i = 0; i < graph->n_nodes; i++) {
             joins[j](&f, &graph->nodes[i]);
         }
-        take_out_gone(&f);
+        yoke_graph_nodes_drop(graph, f.gone);
     }
     yoke_graph_count_uses(graph);
 }

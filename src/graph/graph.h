@@ -84,6 +84,9 @@ typedef struct yoke_rewriting {
 /* Takes the nodes off the graph. A value's producer counts among the old ones until it is appended. */
 yoke_rewriting yoke_rewriting_begin(yoke_graph *graph);
 
+/* Takes out the nodes that are gone; nothing makes any more what they alone made. */
+void yoke_graph_nodes_drop(yoke_graph *graph, const bool *gone);
+
 /* Counts the uses of every value anew, for a pass that has written the nodes anew. */
 void yoke_graph_count_uses(yoke_graph *graph);
 

@@ -63,11 +63,6 @@ void yoke_layout_share_sums(yoke_graph *graph)
             replace(graph, node, shared);
         }
     }
-    yoke_rewriting r = yoke_rewriting_begin(graph);
-    for (int64_t i = 0; i < r.n_old; i++) {
-        if (!gone[i]) {
-            yoke_graph_node_append(graph, &r.old[i]);
-        }
-    }
+    yoke_graph_nodes_drop(graph, gone);
     yoke_graph_count_uses(graph);
 }

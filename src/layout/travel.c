@@ -21,7 +21,7 @@ static void append(yoke_graph *graph, const yoke_value *in, int n_in, yoke_value
         .n_out = 1,
         .in = YOKE_ARENA_NEW(graph->arena, yoke_value, n_in),
         .in_rule = YOKE_ARENA_NEW(graph->arena, const char *, n_in),
-        .out = {out, YOKE_NO_VALUE, YOKE_NO_VALUE},
+        .out = {out, YOKE_NO_VALUE, YOKE_NO_VALUE, YOKE_NO_VALUE},
         .out_rule = {yoke_arena_copy_text(graph->arena, graph->values[out].dims)},
     };
     for (int i = 0; i < n_in; i++) {
