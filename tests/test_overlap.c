@@ -106,7 +106,7 @@ static void test_gradients_leave_in_the_last_backward_pass(void **state)
 {
     (void)state;
     scene s;
-    const yoke_program *program = open_program(&s, "dp=2", NULL);
+    const yoke_program *program = open_program(&s, "dp=2", "bucket_size=0");
     int64_t last_kernel = 0;
     int n = 0;
     for (int64_t i = 0; i < program->n_instructions; i++) {
@@ -162,7 +162,7 @@ static void assert_bounded(const char *mesh, const char *options)
 static void test_channels_stay_narrow(void **state)
 {
     (void)state;
-    assert_bounded("dp=2", NULL); /* 62 gradients, one group */
+    assert_bounded("dp=2", "bucket_size=0"); /* 62 gradients, one group */
     assert_bounded("dp=2", "zero=1");
     assert_bounded("fsdp=2", NULL);
     assert_bounded("fsdp=2,tp=2",

@@ -45,7 +45,7 @@ static void add_transfer(const yoke_program_set *set, const yoke_program_transfe
     if (info->gathered_of != YOKE_NO_VALUE) {
         *(info->decays ? &sum->weights : &sum->others) += bytes;
         sum->n_gathers++;
-    } else if (yoke_value_parameter(set->graph, t->value) != YOKE_NO_VALUE) {
+    } else if (yoke_value_is_gradient(set->graph, t->value)) {
         sum->gradients += bytes;
         sum->n_reductions++;
     } else {
@@ -245,7 +245,7 @@ static int count_early(const char *mesh, const char *options)
         const yoke_instruction *here = &program->instructions[i];
         const yoke_program_transfer *t =
             here->opcode == YOKE_OPCODE_COLLECTIVE ? &program->transfers[here->transfer] : NULL;
-        n_so_far += t && yoke_value_parameter(set->graph, t->value) != YOKE_NO_VALUE;
+        n_so_far += t && yoke_value_is_gradient(set->graph, t->value);
         n = here->opcode == YOKE_OPCODE_KERNEL && here->region == YOKE_REGION_BACKWARD ? n_so_far
                                                                                        : n;
     }
@@ -256,7 +256,7 @@ static int count_early(const char *mesh, const char *options)
 static void test_gradients_leave_as_early(void **state)
 {
     (void)state;
-    static const char *const options[] = {"", "zero=1", "zero=2", "zero=3"};
+    static const char *const options[] = {"bucket_size=0", "zero=1", "zero=2", "zero=3"};
     for (int i = 0; i < COUNT(options); i++) {
         char text[96];
         int wide = count_early("dp=2", options[i]);

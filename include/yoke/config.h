@@ -32,6 +32,8 @@ extern "C" {
       "gradients and the optimizer stay f32")                                                      \
     X(TEXT, reduce_dtype, "f32", "",                                                               \
       "of gradients while they are summed over ranks: f32 or bf16, which moves half the bytes")    \
+    X(TEXT, bucket_size, "1MiB", "",                                                               \
+      "small gradients of a block are reduced together, up to as many bytes; 0: each alone")       \
     X(TEXT, matmul, "auto", "",                                                                    \
       "products of bf16: in f32 or bf16; auto: a measurement at start finds the faster")           \
     X(TEXT, recompute, "light", "",                                                                \

@@ -282,6 +282,12 @@ bool yoke_values_good(const yoke_graph *graph, const yoke_value *values, int n)
     return !graph->error;
 }
 
+bool yoke_value_is_gradient(const yoke_graph *graph, yoke_value value)
+{
+    return yoke_value_get(graph, value)->bucket ||
+           yoke_value_parameter(graph, value) != YOKE_NO_VALUE;
+}
+
 bool yoke_value_expect(yoke_graph *graph, const char *what, yoke_value value, const char *dims)
 {
     const yoke_value_info *info = yoke_value_get(graph, value);

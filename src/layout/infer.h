@@ -25,6 +25,10 @@ void yoke_layout_cut_logits(yoke_graph *graph, int64_t most_bytes);
  * micro-batch on one stage. After layouts, and after strips. */
 void yoke_layout_share_sums(yoke_graph *graph);
 
+/* Joins small gradients of a block that are reduced alike, up to `most_bytes` together: buckets.c. At
+ * most once a graph, after sums are shared, before what travels is rounded. */
+void yoke_layout_join_gradients(yoke_graph *graph, int64_t most_bytes);
+
 /* Layout of each parameter, and every redistribution with its cost. */
 void yoke_layout_table_print(const yoke_graph *graph, FILE *file);
 

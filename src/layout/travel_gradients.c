@@ -19,13 +19,13 @@ typedef struct gradients {
     yoke_value *wide;
 } gradients;
 
-/* True for a sum over ranks of a gradient, or of a part of it. */
+/* True for a sum over ranks of a gradient, of a part of it, or of a bucket of them. */
 static bool reduces(const yoke_graph *graph, const yoke_node *node)
 {
     bool sums = node->op == YOKE_OP_CONVERT && (node->conversion == YOKE_CONVERT_ALL_REDUCE ||
                                                 node->conversion == YOKE_CONVERT_REDUCE_SCATTER);
     return sums && graph->values[node->out[0]].dtype == YOKE_F32 &&
-           yoke_value_parameter(graph, node->out[0]) != YOKE_NO_VALUE;
+           yoke_value_is_gradient(graph, node->out[0]);
 }
 
 /* True for a node that does nothing but add what it reads to a sum over micro-batches. */
@@ -57,7 +57,7 @@ static void find_narrow(gradients *g)
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         const yoke_node *node = &graph->nodes[i];
         yoke_value out = node->n_out > 0 ? node->out[0] : YOKE_NO_VALUE;
-        if (out != YOKE_NO_VALUE && yoke_value_parameter(graph, out) != YOKE_NO_VALUE) {
+        if (out != YOKE_NO_VALUE && yoke_value_is_gradient(graph, out)) {
             g->narrow[out] = graph->values[out].n_uses > 0 && makes_narrow(graph, node);
         }
     }

@@ -63,9 +63,10 @@
     X(ADAMW, adamw) /* parameter (inout), first (inout), second (inout), gradient, control -> */   \
     X(CAST, cast)   /* a, storage of y or not -> y: a in the type of y */                          \
     X(CONVERT,                                                                                     \
-      convert)      /* a -> y: a redistribution along one axis; the local ones have a kernel */    \
-    X(STRIP, strip) /* a -> y: the indices along attr.strip.dim from attr.strip.first on */        \
-    X(JOIN, join)   /* strips -> y: one behind the other along attr.strip.dim */
+      convert) /* a -> y: a redistribution along one axis; the local ones have a kernel */         \
+    X(STRIP,                                                                                       \
+      strip) /* a, storage of y or not -> y: a's indices along attr.strip.dim from .first on */    \
+    X(JOIN, join) /* strips -> y: one behind the other along attr.strip.dim */
 
 typedef enum yoke_op {
 #define YOKE_OP_ENUM(upper, lower) YOKE_OP_##upper,

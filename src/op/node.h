@@ -43,6 +43,7 @@ typedef struct yoke_value_info {
     int n_makers;           /* nodes that add to it in turn; 0: one makes it */
     bool stream;            /* lies as the policy's stream says */
     bool output;            /* kept to the end of the step for whoever asks */
+    bool bucket;            /* gradients of several parameters, one behind the other */
     yoke_value gradient_of; /* the parameter whose gradient this is, or a part of; or the activation
                                whose whole gradient it is */
     yoke_value gathered_of; /* the parameter that this is, gathered for use */
@@ -92,6 +93,9 @@ const yoke_value_info *yoke_value_get(const yoke_graph *graph, yoke_value value)
 
 /* The parameter whose gradient a value is, or a part of; YOKE_NO_VALUE for others. */
 yoke_value yoke_value_parameter(const yoke_graph *graph, yoke_value value);
+
+/* True for the gradient of a parameter, a part of it, or several joined. */
+bool yoke_value_is_gradient(const yoke_graph *graph, yoke_value value);
 
 int64_t yoke_letter_extent(const yoke_graph *graph, char letter); /* 0 if never set */
 

@@ -104,38 +104,77 @@ static bool starts_gathering(const yoke_program *program, const yoke_instruction
            program->buffers[program->transfers[at->transfer].out].kind == YOKE_BUFFER_GATHERED;
 }
 
-/* True if the instruction rounds what the transfer sends, once a step. */
-static bool rounds_for(const yoke_lowering *low, const yoke_instruction *at,
-                       const yoke_program_transfer *t)
+/* True if the instruction only prepares, once a step, what is sent: it joins or rounds it. */
+static bool prepares(const yoke_lowering *low, const yoke_instruction *at)
 {
-    return at->opcode == YOKE_OPCODE_KERNEL && at->region == YOKE_REGION_TAIL &&
-           low->graph->nodes[at->node].op == YOKE_OP_CAST &&
-           shares(low->program, low->program->operands[at->operands + at->n_in], t->in);
+    if (at->opcode != YOKE_OPCODE_KERNEL || at->region != YOKE_REGION_TAIL) {
+        return false;
+    }
+    yoke_op op = low->graph->nodes[at->node].op;
+    return op == YOKE_OP_CAST || op == YOKE_OP_JOIN;
 }
 
-/* Instruction `index - 1`, which rounds, and the start behind it. What a rank sends rounded is a copy
- * that lives as long as the transfer. */
-static void round_and_start_early(yoke_lowering *low, int64_t index)
+/* The first of the kernels right before a start of which each only prepares what the next one reads, and
+ * the last what is sent; `index`, that of the start, if there are none. */
+static int64_t first_preparing(const yoke_lowering *low, int64_t index, int sent)
+{
+    const yoke_program *program = low->program;
+    while (index > 0 && prepares(low, &program->instructions[index - 1])) {
+        const yoke_instruction *at = &program->instructions[index - 1];
+        if (!shares(program, program->operands[at->operands + at->n_in], sent)) {
+            break;
+        }
+        sent = program->operands[at->operands];
+        index--;
+    }
+    return index;
+}
+
+/* True if kernel `moved`, which prepares, may not run before `at`: it reads what `at` writes, or writes
+ * what `at` has to do with. */
+static bool holds_back(const yoke_lowering *low, const yoke_instruction *at,
+                       const yoke_instruction *moved)
+{
+    const int *operands = low->program->operands + moved->operands;
+    yoke_program_transfer copying = {.out = operands[moved->n_in]};
+    for (int i = 0; i < moved->n_in; i++) {
+        copying.in = operands[i];
+        if (disturbs(low, at, &copying)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The kernels from `first` on, which prepare, and the start behind them. What a rank sends is a copy
+ * then, which lives as long as the transfer. */
+static void prepare_and_start_early(yoke_lowering *low, int64_t first, int64_t index)
 {
     yoke_program *program = low->program;
-    const yoke_instruction *rounding = &program->instructions[index - 1];
-    yoke_program_transfer both = program->transfers[program->instructions[index].transfer];
-    both.out = both.in;
-    both.in = program->operands[rounding->operands];
-    int64_t to = index - 1;
-    while (to > 0 && !disturbs(low, &program->instructions[to - 1], &both)) {
-        to--;
+    const yoke_program_transfer *t = &program->transfers[program->instructions[index].transfer];
+    int64_t to = first;
+    for (; to > 0; to--) {
+        const yoke_instruction *at = &program->instructions[to - 1];
+        bool held = disturbs(low, at, t);
+        for (int64_t i = first; !held && i < index; i++) {
+            held = holds_back(low, at, &program->instructions[i]);
+        }
+        if (held) {
+            break;
+        }
     }
-    move(program, index - 1, to);
-    move(program, index, to + 1);
+    for (int64_t i = first; i <= index; i++) {
+        move(program, i, to + i - first);
+    }
 }
 
 static void start_early(yoke_lowering *low, int64_t index)
 {
     yoke_program *program = low->program;
     const yoke_program_transfer *t = &program->transfers[program->instructions[index].transfer];
-    if (index > 0 && rounds_for(low, &program->instructions[index - 1], t)) {
-        round_and_start_early(low, index);
+    int64_t first = first_preparing(low, index, t->in);
+    if (first < index) {
+        prepare_and_start_early(low, first, index);
         return;
     }
     bool free = t->in == t->out || lasts(program, t->out);

@@ -169,6 +169,7 @@ static yoke_status check_names(const yoke_config *config)
     int64_t bytes;
     YOKE_TRY(yoke_recompute_parse(config->recompute, &wish));
     YOKE_TRY(yoke_number_parse_bytes("logits_budget", config->logits_budget, &bytes));
+    YOKE_TRY(yoke_number_parse_bytes_or_none("bucket_size", config->bucket_size, &bytes));
     YOKE_TRY(yoke_schedule_find(config->schedule, &schedule));
     return yoke_kernel_choose(config->kernels, kernels);
 }
@@ -301,6 +302,7 @@ int yoke_config_find_idle(const yoke_config *config, const yoke_config_place *pl
     const int *size = place->mesh.size;
     bool other_context = strcmp(config->context_parallel, usual.context_parallel) != 0;
     bool other_reduction = strcmp(config->reduce_dtype, usual.reduce_dtype) != 0;
+    bool other_buckets = strcmp(config->bucket_size, usual.bucket_size) != 0;
     bool in_stages = place->mesh.size[YOKE_AXIS_PP] == yoke_mesh_n_ranks(&place->mesh);
     const struct {
         bool holds;
@@ -314,6 +316,8 @@ int yoke_config_find_idle(const yoke_config *config, const yoke_config_place *pl
          "context_parallel has no effect: it is along cp, and the mesh has none"},
         {config->balance_context && size[YOKE_AXIS_CP] == 1,
          "balance_context has no effect: it is along cp, and the mesh has none"},
+        {other_buckets && in_stages,
+         "bucket_size has no effect: no gradient of a block is summed over ranks"},
         {other_reduction && in_stages, "reduce_dtype has no effect: no gradient is summed over "
                                        "ranks, but of a table in two stages, "
                                        "always in f32"},

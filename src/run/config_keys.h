@@ -69,6 +69,9 @@ yoke_status yoke_number_parse_real(const char *name, const char *text, double *v
 /* "600MiB": from 1KiB on. */
 yoke_status yoke_number_parse_bytes(const char *name, const char *text,
                                     int64_t *bytes) YOKE_MUST_USE;
+/* The same, or "0". */
+yoke_status yoke_number_parse_bytes_or_none(const char *name, const char *text,
+                                            int64_t *bytes) YOKE_MUST_USE;
 yoke_status yoke_number_parse_bool(const char *name, const char *text, bool *value) YOKE_MUST_USE;
 
 /* The shortest decimal that reads back as the same double; 32 bytes are enough. Returns buffer. */

@@ -83,6 +83,12 @@ yoke_status yoke_number_parse_bytes(const char *name, const char *text, int64_t 
     return YOKE_OK;
 }
 
+yoke_status yoke_number_parse_bytes_or_none(const char *name, const char *text, int64_t *bytes)
+{
+    *bytes = 0;
+    return strcmp(text, "0") == 0 ? YOKE_OK : yoke_number_parse_bytes(name, text, bytes);
+}
+
 yoke_status yoke_number_parse_bool(const char *name, const char *text, bool *value)
 {
     bool yes = strcmp(text, "true") == 0;

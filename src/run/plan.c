@@ -67,6 +67,18 @@ static int64_t logits_budget(const yoke_session *session)
     return bytes;
 }
 
+/* Joins small gradients, if that is wanted. */
+static void join_gradients(const yoke_session *session, yoke_graph *graph)
+{
+    int64_t bytes = 0;
+    yoke_status checked =
+        yoke_number_parse_bytes_or_none("bucket_size", session->config.bucket_size, &bytes);
+    YOKE_ASSERT(!checked);
+    if (bytes > 0) {
+        yoke_layout_join_gradients(graph, bytes);
+    }
+}
+
 /* Where even whole logits are within the budget, the loss and its gradient stay in their passes. */
 static bool has_large_logits(const yoke_session *session, const yoke_graph *graph)
 {
@@ -185,6 +197,9 @@ static yoke_status build_programs(yoke_session *session, yoke_session_use use, l
     }
     if (use == YOKE_USE_TRAIN && has_one_place(session)) {
         yoke_layout_share_sums(plan->graph);
+    }
+    if (use == YOKE_USE_TRAIN) {
+        join_gradients(session, plan->graph);
     }
     YOKE_TRY(choose_travel(&config, &policies, plan->graph));
     if (config.fuse) {

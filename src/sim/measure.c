@@ -43,8 +43,7 @@ static yoke_traffic traffic_of(const measuring *m, const yoke_instruction *instr
                                const yoke_program_transfer *transfer)
 {
     const yoke_value_info *info = &m->graph->values[transfer->value];
-    if (info->gathered_of != YOKE_NO_VALUE ||
-        yoke_value_parameter(m->graph, transfer->value) != YOKE_NO_VALUE) {
+    if (info->gathered_of != YOKE_NO_VALUE || yoke_value_is_gradient(m->graph, transfer->value)) {
         return YOKE_TRAFFIC_PARAMS;
     }
     if (transfer->kind == YOKE_EXCHANGE_RECV) {
