@@ -285,8 +285,12 @@ void yoke_layout_join_gradients(yoke_graph *graph, int64_t most_bytes)
         int m = j.member[i];
         if (m == NOBODY) {
             yoke_graph_node_append(graph, &j.nodes.old[i]);
-        } else if (j.buckets[j.members[m].bucket].first == m && j.members[m].node[0] == i) {
-            append_bucket(&j, j.members[m].bucket);
+            continue;
+        }
+        YOKE_ASSERT(j.members && j.buckets);
+        const reduced *r = &j.members[m];
+        if (j.buckets[r->bucket].first == m && r->node[0] == i) {
+            append_bucket(&j, r->bucket);
         }
     }
     yoke_graph_count_uses(graph);

@@ -161,6 +161,7 @@ static yoke_value add_strip(strips *s, yoke_value value, int64_t strip)
 /* A node of the run's place and block, over values that have rows. */
 static yoke_node node_of_rows(const strips *s, yoke_op op, const yoke_value *in, int n_in)
 {
+    YOKE_ASSERT(s->nodes.old);
     yoke_node node = s->nodes.old[s->first];
     node.op = op;
     node.n_in = n_in;
