@@ -86,7 +86,10 @@ yoke_status yoke_number_parse_bytes(const char *name, const char *text, int64_t 
 yoke_status yoke_number_parse_bytes_or_none(const char *name, const char *text, int64_t *bytes)
 {
     *bytes = 0;
-    return strcmp(text, "0") == 0 ? YOKE_OK : yoke_number_parse_bytes(name, text, bytes);
+    if (strcmp(text, "0") == 0) {
+        return YOKE_OK;
+    }
+    return yoke_status_prefix(yoke_number_parse_bytes(name, text, bytes), "neither 0 nor a size");
 }
 
 yoke_status yoke_number_parse_bool(const char *name, const char *text, bool *value)
